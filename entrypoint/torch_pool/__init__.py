@@ -1,0 +1,1 @@
+"""What runs inside a torch-pool image: standard library only on the start path."""

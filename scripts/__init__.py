@@ -1,0 +1,1 @@
+"""What runs on the host: engine, bases, render, build, gate, report."""
