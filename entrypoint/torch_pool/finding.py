@@ -1,14 +1,17 @@
-"""A finding: one thing that a check saw and the user should know. Whoever finds it does not print or judge it."""
+"""A finding: one thing that a check saw and the user should know. Who finds it does not print or judge it."""
 
-from typing import Literal, NamedTuple
+from torch_pool.record import TYPE_CHECKING, NamedTuple
 
-Severity = Literal["refuse", "warn", "note"]
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Severity = Literal["refuse", "warn", "note"]
 
 
 class Finding(NamedTuple):
     """`code` is a stable slug for tests and documentation; `key` is the variable or setting concerned."""
 
-    severity: Severity
+    severity: "Severity"
     code: str
     key: str | None
     message: str
