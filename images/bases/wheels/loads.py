@@ -17,7 +17,9 @@ def main() -> int:
     libraries = sorted({path for pattern in LIBRARIES for path in site.glob(pattern)})
     for library in libraries:
         load(library)
-    print(f"torch {torch.__version__}, triton {triton.__version__}, numpy {np.__version__}: {len(libraries)} load")
+    print(
+        f"torch {torch.__version__}, triton {triton.__version__}, numpy {np.__version__}: {len(libraries)} ok"
+    )
     return 0
 
 

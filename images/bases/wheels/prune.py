@@ -31,7 +31,13 @@ SAME_AS = {
 # Built from open source, so a symbol table can be made again; .dynsym, which linking needs, stays.
 # Not numpy: strip breaks the page alignment of the OpenBLAS that its wheel was patched with, for 3 MB.
 STRIPPED = ("torch/lib/*.so*", "torch/*.so", "triton/_C/*.so")
-TEST_FOLDERS = ("numpy/**/tests", "sympy/**/tests", "sympy/**/benchmarks", "mpmath/tests", "networkx/**/tests")
+TEST_FOLDERS = (
+    "numpy/**/tests",
+    "sympy/**/tests",
+    "sympy/**/benchmarks",
+    "mpmath/tests",
+    "networkx/**/tests",
+)
 
 
 def main() -> int:

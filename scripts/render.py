@@ -1,0 +1,108 @@
+"""`make render`: one Dockerfile for each image from Dockerfile.j2, its image.yaml and its profile."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import jinja2
+from torch_pool.profile import Profile, load_profile
+from torch_pool.refusal import Refusal
+
+from scripts.images import ROOT, Image, load_images
+from scripts.settings import Settings
+
+TEMPLATE = "Dockerfile.j2"
+
+
+def main(settings: Settings) -> int:  # noqa: ARG001 -- every command takes the settings
+    """Writes images/*/Dockerfile and says which changed."""
+    for image in load_images().values():
+        path = dockerfile_path(image)
+        changed = write_if_changed(path, render(image, load_image_profile(image)))
+        print(f"{path.relative_to(ROOT)}: {'written' if changed else 'unchanged'}", file=sys.stderr)
+    return 0
+
+
+def dockerfile_path(image: Image, root: Path = ROOT) -> Path:
+    return root / "images" / image.name / "Dockerfile"
+
+
+def load_image_profile(image: Image, root: Path = ROOT) -> Profile:
+    """The profile of an image.
+
+    Raises:
+        Refusal: the profile is missing or wrong, with file and line.
+    """
+    folder = root / "entrypoint" / "profiles"
+    return load_profile(str(folder / f"{image.profile}.yaml"), str(folder))
+
+
+def render(image: Image, profile: Profile, template: Path = ROOT / TEMPLATE) -> str:
+    """The text of an image's Dockerfile; nothing is written.
+
+    Raises:
+        Refusal: a variable is undefined, the template is wrong, or a value could start another instruction.
+    """
+    environment = jinja2.Environment(
+        autoescape=False,  # noqa: S701 -- a Dockerfile is no HTML; plain_value is its guard
+        finalize=plain_value,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        loader=jinja2.FileSystemLoader(template.parent),
+        undefined=jinja2.StrictUndefined,
+    )
+    try:
+        return environment.get_template(template.name).render(image=image, profile=profile)
+    except jinja2.TemplateSyntaxError as error:
+        raise Refusal(f"{template.name}:{error.lineno}: {error.message}") from error
+    except jinja2.TemplateNotFound as error:
+        raise Refusal(f"{template} cannot be read; it is the template of every image") from error
+    except (jinja2.UndefinedError, UnsafeValueError) as error:
+        line = template_line(error, template)
+        raise Refusal(f"{template.name}:{line}: {error} (image {image.name})") from error
+
+
+class UnsafeValueError(ValueError):
+    """A value that could end its quotes, or begin an expansion or another instruction."""
+
+
+def plain_value(value: object) -> object:
+    """Lets a value through only if it stays the text that it is between double quotes in a Dockerfile.
+
+    Raises:
+        UnsafeValueError: it holds a line break, a quote, `$`, a backtick or a backslash, or is no text.
+    """
+    if isinstance(value, jinja2.Undefined):
+        return value
+    if not isinstance(value, str | int):
+        raise UnsafeValueError(f"{value!r} is no text, so a Dockerfile cannot hold it")
+    unsafe = sorted({letter for letter in str(value) if letter in "\"'`$\\" or not letter.isprintable()})
+    if unsafe:
+        raise UnsafeValueError(
+            f"{value!r} holds {' '.join(map(repr, unsafe))}, which a Dockerfile would not take as text"
+        )
+    return value
+
+
+def template_line(error: BaseException, template: Path) -> int:
+    """The line of the template in which an error arose; Jinja maps its code back to template lines."""
+    lines = [1]
+    trace = error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(template):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return lines[-1]
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Replaces the file in one step, so that an interruption leaves the old one whole."""
+    if path.exists() and path.read_text("utf-8") == text:
+        return False
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".Dockerfile.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(path)
+    return True
