@@ -1,0 +1,140 @@
+"""Makes `.venv` from requirements.lock. Standard library only: it runs on the machine's own python3.
+
+Whatever stops it, the next run starts the folder afresh: the stamp that says "complete" is written last.
+"""
+
+import sys
+
+if sys.version_info[:2] < (3, 11):  # noqa: UP036 - the machine's python3 may be older; then this says so
+    sys.exit(
+        f"torch-pool: Python 3.11 or newer is needed, and {sys.executable} is older; put one first on PATH"
+    )
+
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from torch_pool.refusal import UNAVAILABLE, Refusal
+
+from scripts.apt import CONFIGURE, UPDATE, install_command, redacted, run_apt
+from scripts.lock import exclusive
+from scripts.settings import Settings, load_settings
+
+VENV = ("-m", "venv", "--clear", ".venv")
+PIP = (
+    *(".venv/bin/python", "-m", "pip", "install", "--require-hashes", "-r", "requirements.lock"),
+    *("--no-input", "--no-user", "--disable-pip-version-check", "--progress-bar=off"),
+)
+PIP_FAILURES = (
+    (
+        "DO NOT MATCH THE HASHES",
+        "a download is not the file that requirements.lock names; nothing of it is used",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "the index's certificate is not trusted; name your CA file in pip's cert option",
+    ),
+    ("No space left on device", "the disk is full"),
+    ("Retrying", "the package index cannot be reached; look at the network, the proxy, and pip config list"),
+    ("No matching distribution found", "the package index lacks a version that requirements.lock names"),
+)
+
+
+def main() -> int:
+    """Make the virtual environment where it is missing or of another lock."""
+    try:
+        make_ready(Path.cwd(), load_settings(os.environ, Path.cwd()))
+    except Refusal as refusal:
+        print(f"torch-pool: {refusal}", file=sys.stderr)
+        return refusal.status
+    except KeyboardInterrupt:
+        print("torch-pool: interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make_ready(root: Path, settings: Settings) -> None:
+    """Leave `root`/.venv with exactly what requirements.lock says.
+
+    Raises:
+        Refusal: This Python cannot make one, or pip fails.
+    """
+    wanted = hashlib.sha256((root / "requirements.lock").read_bytes()).hexdigest()
+    if _is_ready(root, wanted):
+        return
+    with exclusive(root / "build/bootstrap.lock", "waiting for another run that sets up .venv") as lock:
+        if _is_ready(root, wanted):
+            return
+        print("torch-pool: setting up .venv from requirements.lock; a minute or so", file=sys.stderr)
+        _ensure_ensurepip(settings, root / "build/logs/apt-venv.log")
+        _make_venv(root, settings, lock)
+        _stamp(root).write_text(wanted)
+
+
+def _stamp(root: Path) -> Path:
+    return root / ".venv/requirements.sha256"
+
+
+def _is_ready(root: Path, wanted: str) -> bool:
+    stamp = _stamp(root)
+    # The link breaks when the Python that it points to is removed.
+    return stamp.is_file() and stamp.read_text() == wanted and os.access(root / ".venv/bin/python", os.X_OK)
+
+
+def _make_venv(root: Path, settings: Settings, lock: int) -> None:
+    log = root / "build/logs/bootstrap.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # First, so that a removal that is cut short cannot look complete.
+    _stamp(root).unlink(missing_ok=True)
+    certificates = {"PIP_CERT": settings.ca_bundle.value} if settings.ca_bundle.value else {}
+    with log.open("w") as out:
+        for step in ((sys.executable, *VENV), PIP):
+            # With the lock: where only we are killed, the next run waits for what goes on.
+            done = subprocess.run(
+                step,
+                cwd=root,
+                env=os.environ | certificates,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock,),
+                check=False,
+            )
+            if done.returncode:
+                reason = pip_reason(log.read_text(errors="replace"))
+                raise Refusal(f".venv cannot be made: {reason} (all of it is in {log})", UNAVAILABLE)
+
+
+def pip_reason(output: str) -> str:
+    """Return why pip failed, in one sentence; the first row that fits is the cause of the later ones."""
+    known = next((reason for sign, reason in PIP_FAILURES if sign in output), None)
+    errors = re.findall(r"^(?:ERROR|Error): +(.+)$", output, re.MULTILINE) or output.strip().splitlines()
+    return known or redacted(errors[-1] if errors else "no output")
+
+
+def _ensure_ensurepip(settings: Settings, log: Path) -> None:
+    """Debian keeps the part of Python that makes virtual environments in a package of its own."""
+    if importlib.util.find_spec("ensurepip"):
+        return
+    install = install_command([f"python3.{sys.version_info.minor}-venv"])
+    missing = f"{sys.executable} lacks ensurepip, which .venv needs"
+    if sys.base_prefix != "/usr" or not Path("/etc/debian_version").exists():
+        raise Refusal(f"{missing}; put a complete Python 3.11 or newer first on PATH", UNAVAILABLE)
+    if settings.engine.value == "none" or os.geteuid() != 0:
+        why = (
+            "ENGINE=none forbids to install it"
+            if settings.engine.value == "none"
+            else "only root may install it"
+        )
+        raise Refusal(f"{missing}, and {why}; run as root: {' '.join(install)}", UNAVAILABLE)
+    print(f"torch-pool: {missing}; running: {' '.join(install)}", file=sys.stderr)
+    run_apt(CONFIGURE, log)
+    # Another, broken source of the machine is no reason to stop; a missing package is.
+    run_apt(UPDATE, log, may_fail=True)
+    run_apt(install, log)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
