@@ -1,18 +1,18 @@
-"""A profile: the settings of one kind of workload, read strictly from YAML, compiled to Python literals."""
+"""A profile: the settings of one kind of workload; compiled to Python literals, it needs no parsing."""
 
-import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from torch_pool.record import TYPE_CHECKING, NamedTuple
 
-from torch_pool.profile_keys import READERS, Devices, is_profile_name, refuse_unknown
-from torch_pool.refusal import Refusal
-from torch_pool.strict_yaml import Entry, parse_file
-from torch_pool.suggestion import suggest
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
-__all__ = ["Devices", "Profile", "compile_profile", "load_profile", "profile_from_values"]
 
-_REQUIRED = {"summary": "one line on what it is for", "allocator": "{backend: cudaMallocAsync}"}
-_OWN = ("name", "summary", "extends", "evidence")
+class Devices(NamedTuple):
+    """Which GPUs the command sees: how many to pick, or which; neither leaves CUDA_VISIBLE_DEVICES alone."""
+
+    pick: int | None = None
+    choose: str = "first"
+    listed: tuple[str, ...] = ()
 
 
 class Profile(NamedTuple):
@@ -23,17 +23,17 @@ class Profile(NamedTuple):
 
     name: str
     summary: str
-    allocator: Mapping[str, str]
+    allocator: "Mapping[str, str]"
+    env: "Mapping[str, str]"
+    places: "Mapping[str, str]"
     extends: str | None = None
     fallback: str = "none"
     devices: Devices = Devices()
     memory: str | None = None
     gpu: str = "wanted"
-    env: Mapping[str, str] = {}
     shm_bytes: int | None = None
     incompatible: tuple[str, ...] = ()
     evidence: str | None = None
-    places: Mapping[str, str] = {}
 
     @property
     def conf(self) -> str:
@@ -47,78 +47,24 @@ def load_profile(path: str, directory: str) -> Profile:
     The name after `extends` is looked for beside the file, then in `directory`, as NAME.yaml or as a compiled
     NAME.py. Raises Refusal with file and line for whatever is not exactly a profile.
     """
-    return _load(path, directory, ())
+    from torch_pool.profile_file import read_profile  # noqa: PLC0415 - only who reads YAML pays for it
+
+    return read_profile(path, directory)
 
 
 def compile_profile(profile: Profile) -> str:
     """Python source with the literals PROFILE and CONF, which a launch imports without reading YAML."""
-    values = {**profile._asdict(), "devices": profile.devices._asdict()}
-    literals = [
-        f"    {key!r}: {dict(value) if isinstance(value, Mapping) else value!r},"
-        for key, value in values.items()
-    ]
+    values = {key: _literal(value) for key, value in profile._asdict().items()}
+    values["devices"] = profile.devices._asdict()
+    lines = [f"    {key!r}: {value!r}," for key, value in values.items()]
     head = '"""Compiled from a profile by torch-pool; a change here is lost."""'
-    return "\n".join([head, "", "PROFILE = {", *literals, "}", f"CONF = {profile.conf!r}", ""])
+    return "\n".join([head, "", "PROFILE = {", *lines, "}", f"CONF = {profile.conf!r}", ""])
 
 
-def profile_from_values(values: Mapping[str, Any]) -> Profile:
+def profile_from_values(values: "Mapping[str, Any]") -> Profile:
     """The way back from the PROFILE literal of a compiled profile."""
     return Profile(**{**values, "devices": Devices(**values["devices"])})
 
 
-def _load(path: str, directory: str, below: tuple[str, ...]) -> Profile:
-    name = os.path.splitext(os.path.basename(path))[0]
-    if not is_profile_name(name):
-        raise Refusal(f"{path}: a profile file is named like my-profile.yaml, in lower case")
-    entries = parse_file(path)
-    refuse_unknown(entries, READERS, "a key of a profile")
-    values = {key: READERS[key](entry) for key, entry in entries.items()}
-    inherited: dict[str, Any] = {}
-    if "extends" in values:
-        parent = _find_parent(entries["extends"], path, directory, (*below, os.path.realpath(path)))
-        inherited = _inheritable(parent)
-    for key, example in _REQUIRED.items():
-        if key not in values and key not in inherited:
-            raise Refusal(f"{path}: the key {key!r} is missing; add {key}: {example}")
-    places = {key: f"{name}.yaml:{entry.place.rpartition(':')[2]}" for key, entry in entries.items()}
-    return _merge(inherited, {**values, "name": name, "places": places})
-
-
-def _find_parent(entry: Entry, path: str, directory: str, below: tuple[str, ...]) -> Profile:
-    name, beside = entry.text, os.path.dirname(path)
-    candidates = [os.path.join(directory, f"{name}{ending}") for ending in (".yaml", ".py")]
-    # A mounted infer.yaml that extends infer means the one of the image, not itself.
-    if f"{name}.yaml" != os.path.basename(path):
-        candidates.insert(0, os.path.join(beside, f"{name}.yaml"))
-    for candidate in filter(os.path.isfile, candidates):
-        if os.path.realpath(candidate) in below:
-            circle = " -> ".join(map(os.path.basename, (*below, candidate)))
-            raise Refusal(f"{entry.place}: 'extends' goes in a circle ({circle}); remove one of them")
-        return _load_compiled(candidate) if candidate.endswith(".py") else _load(candidate, directory, below)
-    known = filter(is_profile_name, (os.path.splitext(file)[0] for file in _files(beside, directory)))
-    raise Refusal(f"{entry.place}: no profile {name!r} to extend; {suggest(name, known)}")
-
-
-def _load_compiled(path: str) -> Profile:
-    import runpy  # noqa: PLC0415 - only a mounted profile in an image pays for the import
-
-    return profile_from_values(runpy.run_path(path)["PROFILE"])
-
-
-def _inheritable(parent: Profile) -> dict[str, Any]:
-    """What a profile takes over: every setting, but not what its parent says of itself."""
-    values = {key: value for key, value in parent._asdict().items() if key not in _OWN}
-    return {**values, "places": {key: place for key, place in parent.places.items() if key not in _OWN}}
-
-
-def _merge(inherited: dict[str, Any], values: dict[str, Any]) -> Profile:
-    """Mappings that name things are joined; every other value replaces the inherited one whole."""
-    joined = {key: {**inherited.get(key, {}), **values.get(key, {})} for key in ("env", "places")}
-    merged = {**inherited, **values, **joined}
-    if "shm" in merged:
-        merged["shm_bytes"] = merged.pop("shm")
-    return Profile(**merged)
-
-
-def _files(*directories: str) -> list[str]:
-    return [file for directory in directories if os.path.isdir(directory) for file in os.listdir(directory)]
+def _literal(value: "Any") -> "Any":
+    return dict(value) if hasattr(value, "keys") else value

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from torch_pool.profile import Devices
 from torch_pool.refusal import Refusal
 from torch_pool.strict_yaml import Entry
 from torch_pool.suggestion import suggest
@@ -60,14 +61,6 @@ _NOT_IN_ENV = {
     "LD_LIBRARY_PATH": "a profile does not change which libraries are found",
     "LD_PRELOAD": "a profile does not change which libraries are found",
 }
-
-
-class Devices(NamedTuple):
-    """Which GPUs the command sees: how many to pick, or which; neither leaves CUDA_VISIBLE_DEVICES alone."""
-
-    pick: int | None = None
-    choose: str = "first"
-    listed: tuple[str, ...] = ()
 
 
 def is_profile_name(text: str) -> bool:

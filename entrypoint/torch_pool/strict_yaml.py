@@ -7,8 +7,9 @@ and a human read differently. PyYAML is imported when a document is parsed: a ba
 import os
 import re
 import stat
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from torch_pool.record import NamedTuple
 from torch_pool.refusal import Refusal
 
 MAX_BYTES = 64 * 1024

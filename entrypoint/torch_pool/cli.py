@@ -1,0 +1,65 @@
+"""The command torch-pool: one thin module for each subcommand, imported when it is chosen."""
+
+import sys
+
+import torch_pool
+from torch_pool.launch import restore_signals
+from torch_pool.refusal import USAGE, Refusal
+from torch_pool.suggestion import suggest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from torch_pool.launch import Baked
+
+COMMANDS = {
+    "run": "start a command under the profile, or another one with --profile",
+    "show": "every value that a launch sets, its source and the reason",
+    "profiles": "the profiles of this image and what each is for",
+    "check": "would torch take this PYTORCH_CUDA_ALLOC_CONF, and what would it do",
+    "selftest": "prove the allocator and the devices in a fresh process of this image's torch",
+    "doctor": "describe driver, GPUs, shared memory, user and caches, with what to do",
+}
+_BOUND_TO_THE_IMAGE = ("run", "show", "profiles")
+"""They are given the image's own profile; the others find what they need themselves."""
+
+
+def main(argv: list[str], baked: "Baked") -> int:
+    """Run a subcommand. `docker run IMAGE --help` comes here as well."""
+    restore_signals()
+    try:
+        return _dispatch(argv, baked)
+    except Refusal as refusal:
+        sys.stderr.write(f"torch-pool: {refusal}\n")
+        return refusal.status
+
+
+def _dispatch(argv: list[str], baked: "Baked") -> int:
+    if not argv:
+        sys.stderr.write(usage())
+        return USAGE
+    if argv[0] in ("-h", "--help", "help"):
+        sys.stdout.write(usage())
+        return 0
+    if argv[0] == "--version":
+        sys.stdout.write(f"torch-pool {torch_pool.VERSION} (profile {baked.PROFILE['name']})\n")
+        return 0
+    if argv[0] not in COMMANDS:
+        raise Refusal(f"{argv[0]!r} is not a command of torch-pool; {suggest(argv[0], COMMANDS)}", USAGE)
+    module = __import__(f"torch_pool.{argv[0]}", fromlist=["main"])
+    status: int = module.main(argv[1:], baked) if argv[0] in _BOUND_TO_THE_IMAGE else module.main(argv[1:])
+    return status
+
+
+def usage() -> str:
+    """The text of --help."""
+    lines = [f"  {name:<10}{purpose}" for name, purpose in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: torch-pool COMMAND [OPTION...]",
+            "",
+            *lines,
+            "",
+            "The image starts any other command under its profile: docker run IMAGE python train.py",
+            "",
+        ]
+    )

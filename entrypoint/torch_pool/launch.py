@@ -1,0 +1,202 @@
+"""The launch: set the environment that the profile asks for, then become the command.
+
+The plain path (the image's own profile, nothing overridden, no GPU) imports nothing but os and the compiled
+profile, so that a start costs hardly more than Python itself. Whatever needs a decision goes to preparation.
+"""
+
+import _signal  # type: ignore[import-not-found]  # `signal` builds enums: longer than the rest of the launch
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class Baked(Protocol):
+        """The image's own profile, compiled: the module `baked` that the build writes."""
+
+        PROFILE: dict[str, Any]
+        CONF: str
+
+
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+LAUNCHED = "TORCH_POOL_LAUNCHED"
+"""What a launch has set, for a second launch: the profile's name, then NAME=VALUE with blanks escaped."""
+
+SHM = "/dev/shm"  # noqa: S108 - the place that PyTorch's data loaders use
+TMP = "/tmp"  # noqa: S108 - where torch inductor keeps its cache; tested, not written
+USERS = "/etc/passwd"
+HOOKS = "/etc/torch-pool/launch.d"
+USAGE = 64
+
+_DECIDING = ("PYTORCH_", "TORCH_POOL_", "CUDA_VISIBLE_DEVICES")
+_GPU_SIGNS = (
+    "/proc/driver/nvidia/version",
+    "/dev/nvidiactl",
+    "/dev/nvidia0",
+    "/dev/dxg",
+    "/dev/nvmap",
+    "/dev/nvhost-gpu",
+)
+_CLASHING = ("vllm", "sglang", "text-generation-launcher")
+
+_NO_GPU = (
+    "no NVIDIA driver is visible: this host has none, or the container was started without a GPU "
+    "(docker run --gpus all)"
+)
+
+
+def main(argv: list[str], baked: "Baked") -> int:
+    """Become the command in `argv`. Returns an exit status only where there is nothing to become."""
+    if argv and (argv[0].startswith("-") or argv[0] == "torch-pool"):
+        from torch_pool.cli import main as torch_pool  # noqa: PLC0415 - the plain path does not need it
+
+        return torch_pool(argv[1:] if argv[0] == "torch-pool" else argv, baked)
+    if not argv and not os.isatty(0):
+        say("no command was given; name one, such as: python train.py (torch-pool --help tells more)")
+        return USAGE
+    return launch(argv or [_shell()], inherited_environment(), baked)
+
+
+def launch(argv: list[str], environ: dict[str, str], baked: "Baked") -> int:
+    """Become the command under the profile; returns an exit status only when that is not possible."""
+    if is_plain(argv, environ, baked):
+        environ = plain_environment(environ, baked)
+        say(f"profile {baked.PROFILE['name']}: {CONF}={baked.CONF}")
+        if baked.PROFILE["gpu"] == "wanted":
+            say(f"warning: {_NO_GPU}")
+        return execute(argv, environ)
+    from torch_pool.preparation import prepare  # noqa: PLC0415 - the plain path does not need it
+
+    prepared = prepare(argv, environ, baked)
+    return prepared if isinstance(prepared, int) else execute(argv, prepared)
+
+
+def is_plain(argv: list[str], environ: dict[str, str], baked: "Baked") -> bool:
+    """Whether nothing needs a decision: no override, no GPU, no hook, and a usable home."""
+    profile = baked.PROFILE
+    return (
+        not (
+            profile["env"] or profile["memory"] or profile["devices"]["pick"] or profile["devices"]["listed"]
+        )
+        and profile["gpu"] != "required"
+        and environ.get(CONF, baked.CONF) == baked.CONF
+        and not any(name.startswith(_DECIDING) and name != CONF for name in environ)
+        and not any(os.path.exists(sign) for sign in _GPU_SIGNS)
+        and not any(word in argument for argument in argv[:3] for word in _CLASHING)
+        and not os.path.isdir(HOOKS)
+        and has_room(SHM, profile["shm_bytes"])
+        and has_home(environ)
+    )
+
+
+def has_room(directory: str, wanted_bytes: int | None) -> bool:
+    """Whether the file system is at least as large as the profile asks for."""
+    if not wanted_bytes:
+        return True
+    try:
+        size = os.statvfs(directory)
+    except OSError:
+        return False
+    return size.f_blocks * size.f_frsize >= wanted_bytes
+
+
+def has_home(environ: dict[str, str]) -> bool:
+    """Whether HOME and /tmp can be written and the user has a name: what caches and getpass rely on."""
+    return (
+        os.access(environ.get("HOME") or "/nonexistent", os.W_OK | os.X_OK)
+        and os.access(TMP, os.W_OK | os.X_OK)
+        and (bool(environ.get("USER") and environ.get("LOGNAME")) or login_name(os.getuid()) is not None)
+    )
+
+
+def login_name(uid: int, users: str = USERS) -> str | None:
+    """The name of a user id. Read here because the plain path imports nothing, and containers have no NSS."""
+    try:
+        with open(users, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                fields = line.split(":")
+                if len(fields) > 2 and fields[2] == str(uid):
+                    return fields[0]
+    except OSError:
+        pass
+    return None
+
+
+def plain_environment(environ: dict[str, str], baked: "Baked") -> dict[str, str]:
+    """The environment with the image's conf, and what was set written down for a second launch."""
+    made = {CONF: baked.CONF}
+    return {**environ, **made, LAUNCHED: record(baked.PROFILE["name"], made)}
+
+
+def record(profile: str, made: dict[str, str]) -> str:
+    """The value of TORCH_POOL_LAUNCHED; provenance.parse_record is its inverse."""
+    return " ".join([profile, *(f"{name}={_escape(value)}" for name, value in made.items())])
+
+
+def _escape(value: str) -> str:
+    return value.replace("%", "%25").replace(" ", "%20").replace("\n", "%0A")
+
+
+def inherited_environment() -> dict[str, str]:
+    """The environment as the container runtime gave it.
+
+    In the C locale Python puts LC_CTYPE into its own environment (PEP 538), which the command must not inherit.
+    """
+    environ = dict(os.environ)
+    if "LC_CTYPE" in environ and not (environ.get("LC_ALL") or environ.get("LANG")):
+        try:
+            with open("/proc/self/environ", "rb") as file:
+                given = b"\0" + file.read()
+        except OSError:
+            return environ
+        if b"\0LC_CTYPE=" not in given:
+            del environ["LC_CTYPE"]
+    return environ
+
+
+def execute(argv: list[str], environ: dict[str, str]) -> int:
+    """Replace this process by the command; returns 126 or 127, as a shell does, when that fails."""
+    restore_signals()
+    failure: OSError | None = None
+    # The search of execvp(3); os.execvpe would import warnings.
+    for path in candidates(argv[0], environ.get("PATH", os.defpath)):
+        try:
+            os.execve(path, argv, environ)  # noqa: S606 - becoming the user's command is what a launch is
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if os.path.lexists(path):
+                failure = failure or error
+        except OSError as error:
+            failure = failure or error
+    from torch_pool.exec_failure import explain  # noqa: PLC0415 - only a failure pays for the import
+
+    message, status = explain(argv, failure)
+    say(message)
+    return status
+
+
+def restore_signals() -> None:
+    """Undo what Python ignores: that would outlive exec, and `yes | head` would end with an error."""
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+
+
+def candidates(command: str, search_path: str) -> list[str]:
+    """The files that the command may mean, in order of PATH; an empty entry is the working directory."""
+    if "/" in command:
+        return [command]
+    return (
+        [os.path.join(directory or ".", command) for directory in search_path.split(":")] if command else []
+    )
+
+
+def say(message: str) -> None:
+    """One line on stderr, written at once: exec would lose what is buffered."""
+    try:
+        os.write(2, f"torch-pool: {message}\n".encode(errors="surrogateescape"))
+    except OSError:
+        # A closed or full stderr must not keep the command from starting.
+        return
+
+
+def _shell() -> str:
+    return next((path for path in ("/bin/bash", "/bin/sh") if os.access(path, os.X_OK)), "sh")
