@@ -1,16 +1,15 @@
 """What we expect torch 2.6.0 to make of a conf, in the form of tests/data/alloc_conf_2.6.0.json.
 
-`expected_outcome` can be compared with a recorded case or with what tests/image/real_parser.py saw of a real torch.
+`expected_outcome` can be compared with a recorded case, or with what tests/image/real_parser.py saw.
 """
 
 from torch_pool.conf_parser import parse_conf
 
 TORCH_MINOR = 6
-_LAX_KEYS = ("conf", "load_backend", "outcome", "message")
 
 
 def expected_outcome(conf: str) -> dict:
-    """`outcome` is "ok" with all settings, "error" with torch's message, or "undefined" (torch may do anything)."""
+    """`outcome` is "ok" with the settings, "error" with torch's message, or "undefined" behaviour."""
     parse = parse_conf(conf, TORCH_MINOR)
     start = {"conf": conf, "load_backend": parse.backend}
     if parse.undefined:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tests.entrypoint.conf_outcome import expected_outcome, recorded_outcome
 from torch_pool.conf import CONF_BY_ALLOCATOR, judge, judge_environment
 from torch_pool.conf_keys import KEYS, NEWEST_MINOR, default_settings
+
+from tests.entrypoint.conf_outcome import expected_outcome, recorded_outcome
 
 ROOT = Path(__file__).parents[2]
 CASES = json.loads((ROOT / "tests/data/alloc_conf_2.6.0.json").read_text())["cases"]
 MINORS = range(NEWEST_MINOR + 1)
+DISAGREE = "Allocator backend parsed at runtime != allocator backend parsed at load time"
 NATIVE_SETTINGS = {key.setting for key in KEYS if key.scope == "native"}
 
 
@@ -79,7 +80,7 @@ def test_what_torch_refuses_is_refused(case):
             "backend:native,backend:cudaMallocAsync",
             "2.11",
             "init",
-            "Allocator backend parsed at runtime != allocator backend parsed at load time, cudaMallocAsync != native",
+            f"{DISAGREE}, cudaMallocAsync != native",
         ),
         (
             "expandable_segments:True",
@@ -255,7 +256,7 @@ def test_a_message_is_one_printable_line(conf):
         ("max_split_size_mb:-512", "max_split_size_mb:-1"),
         ("garbage_collection_threshold:.8x", "garbage_collection_threshold:0.8"),
         ("roundup_power2_divisions:[256:0]", ""),
-        ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "roundup_power2_divisions:[256:1,512:2,1024:8,>:8]"),
+        ("roundup_power2_divisions:[256:1,512:4,>:8]", "roundup_power2_divisions:[256:1,512:8,>:8]"),
         ("backend:async", None),
     ],
 )  # fmt: skip
@@ -287,7 +288,7 @@ PIECES = st.sampled_from(
         "inf",
         "512MB",
         "9" * 30,
-        "٥",
+        "\u0665",
         "\udc80",
     ]
 )
@@ -327,8 +328,8 @@ def effective_settings(verdict):
 @given(CONFS, TORCHES)
 def test_no_string_makes_it_raise(conf, torch):
     verdict = judge(conf, torch)
-    assert verdict.accepted == (verdict.error is None and "undefined-behaviour" not in codes(verdict, "refuse")
-                                and "\0" not in conf)  # fmt: skip
+    assert verdict.accepted == (verdict.settings is not None or "unknown-torch" in codes(verdict))
+    assert verdict.accepted == (verdict.when is None)
 
 
 @settings(max_examples=1000)
