@@ -68,7 +68,7 @@ def launch(argv: list[str], environ: dict[str, str], baked: "Baked") -> int:
     from torch_pool.preparation import prepare  # noqa: PLC0415 - the plain path does not need it
 
     prepared = prepare(argv, environ, baked)
-    return prepared if isinstance(prepared, int) else execute(argv, prepared)
+    return execute(argv, prepared.environ) if prepared.status is None else prepared.status
 
 
 def is_plain(argv: list[str], environ: dict[str, str], baked: "Baked") -> bool:
@@ -101,12 +101,17 @@ def has_room(directory: str, wanted_bytes: int | None) -> bool:
 
 
 def has_home(environ: dict[str, str]) -> bool:
-    """Whether HOME and /tmp can be written and the user has a name: what caches and getpass rely on."""
+    """Whether HOME and /tmp can hold caches and the user has a name, which getpass wants."""
     return (
-        os.access(environ.get("HOME") or "/nonexistent", os.W_OK | os.X_OK)
-        and os.access(TMP, os.W_OK | os.X_OK)
+        holds_programs(environ.get("HOME") or "/nonexistent")
+        and holds_programs(TMP)
         and (bool(environ.get("USER") and environ.get("LOGNAME")) or login_name(os.getuid()) is not None)
     )
+
+
+def holds_programs(directory: str) -> bool:
+    """Whether files can be written here and mapped as code, as compiled kernels are (tmpfs is often noexec)."""
+    return os.access(directory, os.W_OK | os.X_OK) and not os.statvfs(directory).f_flag & os.ST_NOEXEC
 
 
 def login_name(uid: int, users: str = USERS) -> str | None:
@@ -140,7 +145,7 @@ def _escape(value: str) -> str:
 def inherited_environment() -> dict[str, str]:
     """The environment as the container runtime gave it.
 
-    In the C locale Python puts LC_CTYPE into its own environment (PEP 538), which the command must not inherit.
+    In the C locale Python puts LC_CTYPE into its own environment (PEP 538); the command must not inherit it.
     """
     environ = dict(os.environ)
     if "LC_CTYPE" in environ and not (environ.get("LC_ALL") or environ.get("LANG")):

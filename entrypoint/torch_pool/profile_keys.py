@@ -6,6 +6,7 @@ from typing import Any
 
 from torch_pool.profile import Devices
 from torch_pool.refusal import Refusal
+from torch_pool.size import is_memory_cap, size_bytes
 from torch_pool.strict_yaml import Entry
 from torch_pool.suggestion import suggest
 
@@ -49,9 +50,6 @@ INCOMPATIBLE = {
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEVICE = re.compile(r"(0|[1-9][0-9]*)|(GPU|MIG)-[0-9A-Za-z/-]+")
-_FRACTION = re.compile(r"0\.[0-9]*[1-9]")
-_SIZE = re.compile(r"([1-9][0-9]*)(KiB|MiB|GiB)")
-_UNIT_BYTES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _ROUNDUP = re.compile(r"[0-9]+|\[[0-9>]+:[0-9]+(,[0-9>]+:[0-9]+)*,?\]")
 _NOT_IN_ENV = {
     "PYTORCH_CUDA_ALLOC_CONF": "write it as 'allocator'",
@@ -66,12 +64,6 @@ _NOT_IN_ENV = {
 def is_profile_name(text: str) -> bool:
     """Whether the text can name a profile: lower case, digits, single hyphens. Never a path."""
     return _NAME.fullmatch(text) is not None
-
-
-def size_bytes(text: str) -> int | None:
-    """Bytes of a size such as 20GiB or 512MiB; None for anything else."""
-    found = _SIZE.fullmatch(text)
-    return int(found[1]) * _UNIT_BYTES[found[2]] if found else None
 
 
 def refuse_unknown(entries: Mapping[str, Entry], known: Iterable[str], what: str) -> None:
@@ -150,7 +142,7 @@ def _read_device(entry: Entry) -> str:
 
 
 def _read_memory(entry: Entry) -> str | None:
-    if entry.value is None or _FRACTION.fullmatch(entry.text) or size_bytes(entry.text):
+    if entry.value is None or is_memory_cap(entry.text):
         return None if entry.value is None else entry.text
     raise _wrong(entry, "null, a fraction between 0 and 1 such as 0.5, or a size such as 20GiB")
 
