@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     Policy = Literal["required", "wanted", "none"]
 
 DRIVER_FLOOR = {11: 450, 12: 525, 13: 580}
-"""The oldest driver branch for a CUDA major version (CUDA compatibility guide, minor version compatibility)."""
+"""The oldest driver branch for a CUDA major version (CUDA compatibility guide, minor compatibility)."""
 _TEGRA_SIGNS = ("/dev/nvmap", "/dev/nvhost-gpu", "/dev/nvgpu", "/etc/nv_tegra_release")
-_HOW_TO_PASS = (
+_REMEDY = (
     "start it with --gpus all (docker), --device nvidia.com/gpu=all (podman, CDI), "
     "or a limit nvidia.com/gpu: 1 (Kubernetes)"
 )
 
 
 class Access(NamedTuple):
-    """What can be seen without asking a library. `hidden` says why CUDA_VISIBLE_DEVICES leaves no device.
+    """What can be seen without a library. `hidden` says why CUDA_VISIBLE_DEVICES leaves no device.
 
     `nodes` are the numbers of /dev/nvidia<n>; a privileged container has those of all GPUs of the host. WSL2
     and Tegra have none. `libcuda` is the version that the library's file name tells, "unknown" for a silent one.
@@ -83,7 +83,7 @@ def parse_driver_version(text: str) -> str | None:
 
 
 def read_driver_version(root: str = "/") -> str | None:
-    """The kernel driver of the host, which any container on it can read; None on WSL2, on Tegra and without."""
+    """The kernel driver of the host, which any container on it can read; WSL2 and Tegra do not tell."""
     try:
         with open(under(root, "/proc/driver/nvidia/version"), encoding="utf-8", errors="replace") as file:
             return parse_driver_version(file.read())
@@ -103,13 +103,13 @@ def with_probe(access: Access, environ: "Mapping[str, str]") -> Access:
     return access._replace(probe=probe(environ))
 
 
-def judge_policy(access: Access, policy: "Policy", strict: bool) -> tuple[Finding, ...]:  # noqa: FBT001 - TORCH_POOL_STRICT
+def judge_policy(access: Access, policy: "Policy", *, strict: bool) -> tuple[Finding, ...]:
     """The reason why no GPU is usable, as grave as the profile's `gpu` makes it; nothing if one is."""
     fault = _fault(access)
-    return enforce([Finding("warn", *fault)] if fault else [], policy, strict)
+    return enforce([Finding("warn", *fault)] if fault else [], policy, strict=strict)
 
 
-def enforce(findings: "Iterable[Finding]", policy: "Policy", strict: bool) -> tuple[Finding, ...]:  # noqa: FBT001
+def enforce(findings: "Iterable[Finding]", policy: "Policy", *, strict: bool) -> tuple[Finding, ...]:
     """Make each finding about a GPU as grave as the policy says, and keep the first of each code.
 
     Their codes begin with `gpu-`, and a refusal for one of them exits with 69.
@@ -138,8 +138,9 @@ def judge_nvml(failure: "Failure") -> tuple[Finding, ...]:
 def pool_fallback(
     access: Access,
     profile_fallback: str | None,
-    strict: bool,  # noqa: FBT001 - TORCH_POOL_STRICT
     environ: "Mapping[str, str]",
+    *,
+    strict: bool,
 ) -> tuple[str | None, tuple[Finding, ...]]:
     """The allocator to take in place of async, or None to stay; for a profile whose allocator is async.
 
@@ -150,14 +151,15 @@ def pool_fallback(
         return None, ()
     fault = _fault(probed)
     if fault and access.probe is None:
-        return None, enforce([Finding("warn", *fault)], "wanted", strict)
-    return _judge_pools(probed, profile_fallback, strict)
+        return None, enforce([Finding("warn", *fault)], "wanted", strict=strict)
+    return _judge_pools(probed, profile_fallback, strict=strict)
 
 
 def _judge_pools(
     access: Access,
     fallback: str | None,
-    strict: bool,  # noqa: FBT001
+    *,
+    strict: bool,
 ) -> tuple[str | None, tuple[Finding, ...]]:
     from torch_pool.driver import Probe, describe  # noqa: PLC0415
 
@@ -234,11 +236,11 @@ def _fault(access: Access) -> tuple[str, str | None, str] | None:
 
 def _no_device(access: Access) -> tuple[str, str | None, str]:
     if access.driver is None:
-        message = f"no GPU: no NVIDIA driver is to be seen; use a host that has one, and {_HOW_TO_PASS}"
+        message = f"no GPU: no NVIDIA driver is to be seen; use a host that has one, and {_REMEDY}"
         return "gpu-no-driver", None, message
     message = (
         f"no GPU: the host has NVIDIA driver {access.driver}, but the container was given no device; "
-        f"{_HOW_TO_PASS}"
+        f"{_REMEDY}"
     )
     return "gpu-not-passed", None, message
 
@@ -272,11 +274,11 @@ def _probe_fault(access: Access) -> tuple[str, str | None, str] | None:
         if failure.version // 1000 >= access.cuda_major:
             return None
         failure = Failure("refused", TOO_OLD, f"libcuda for CUDA {failure.version // 1000}")
-    if failure.kind not in ("refused", "library-missing"):
-        # A probe that hangs or crashes proves nothing; the start goes on with a warning about pools.
+    if failure.kind == "library-missing":
+        return "gpu-no-libcuda", None, describe(failure)
+    if failure.kind != "refused":
+        # A probe that hangs or crashes proves nothing; pool_fallback warns, and the start goes on.
         return None
-    code = f"gpu-cuda-{failure.code}" if failure.kind == "refused" else "gpu-no-libcuda"
-    versions = (
-        f" [kernel driver {access.driver}, libcuda {access.libcuda}]" if failure.code in (803, 804) else ""
-    )
-    return code, None, describe(failure) + versions
+    versions = f" (kernel driver {access.driver}, libcuda {access.libcuda})"
+    told = describe(failure) + (versions if failure.code in (803, 804) else "")
+    return f"gpu-cuda-{failure.code}", None, told

@@ -22,14 +22,14 @@ _USUAL = (
 
 
 class Library(NamedTuple):
-    """`version` is what its file name tells, such as 550.54.15 of libcuda.so.550.54.15; None if it is silent."""
+    """`version` is what the file name tells, such as 550.54.15 of libcuda.so.550.54.15, or None."""
 
     path: str
     version: str | None
 
 
 def find_library(name: str, environ: "Mapping[str, str]", root: str = "/") -> Library | None:
-    """The file that the loader takes for `name`: by LD_LIBRARY_PATH, then its cache, then the usual places."""
+    """The file that the loader takes: on LD_LIBRARY_PATH, else in its cache, else in the usual places."""
     for path in (*_on_library_path(name, environ), *_in_cache(name, root), *_in_usual_places(name)):
         inside = under(root, path)
         if os.path.exists(inside):
@@ -50,7 +50,7 @@ def library_path(environ: "Mapping[str, str]") -> tuple[str, ...]:
 
 
 def parse_cache(cache: bytes, name: str) -> tuple[str, ...]:
-    """The paths that /etc/ld.so.cache has for a name, whatever the format: all of them end each path with NUL."""
+    """The paths that /etc/ld.so.cache has for a name; every format of it ends each path with NUL."""
     ending = b"/" + name.encode()
     paths = [text.decode(errors="replace") for text in cache.split(b"\0") if text.endswith(ending)]
     return tuple(path[path.index("/") :] for path in dict.fromkeys(paths))
