@@ -71,7 +71,7 @@ def plain_value(value: object) -> object:
     """Lets a value through only if it stays the text that it is between double quotes in a Dockerfile.
 
     Raises:
-        UnsafeValueError: it holds a line break, a quote, `$`, a backtick or a backslash, or is no text.
+        UnsafeValueError: it holds a line break, quote, `$`, backtick or backslash, or is no text.
     """
     if isinstance(value, jinja2.Undefined):
         return value

@@ -1,0 +1,172 @@
+"""The base as it stands in this engine: chosen, built with its common layer, and looked into."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torch_pool.refusal import Refusal
+
+from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
+from scripts.builder import Builder, image_id, image_labels, run_build, uv_binary
+from scripts.context import BUILD, lay_out_base
+from scripts.diagnosis import diagnose
+from scripts.facts import Facts, parse_facts, read_facts
+from scripts.images import ROOT
+from scripts.layers import Layer, read_layers
+from scripts.lock import exclusive
+from scripts.machine import require_disk
+from scripts.rootfs import layout_digest, make_rootfs
+
+REPOSITORY = "torch-pool-base"
+INPUTS_LABEL = "io.torch-pool.base.inputs"
+PYTHON = "/opt/torch-pool/bin/python"
+# Unpacked layers, their blobs, the package cache, and copies while they are made.
+DISK_BYTES = 25_000_000_000
+_REGISTRY_SECONDS = 20
+_FOLDER = ROOT / "images" / "bases"
+
+
+@dataclass(frozen=True)
+class ReadyBase:
+    """A base in this engine: `tag` to build upon, `facts` of what it holds, its `layers`."""
+
+    base: Base
+    tag: str
+    facts: Facts
+    layers: tuple[Layer, ...]
+
+
+def ensure_base(builder: Builder) -> ReadyBase:
+    """Finds or builds the base that BASE means; says which it took and why.
+
+    Raises:
+        Refusal: none can be had, or it is not what the table says.
+    """
+    base, reason = choose_base(builder)
+    print(f"base: {base.name}, {reason}", file=sys.stderr)
+    tag = base_tag(base)
+    with exclusive(BUILD / "locks" / "base.lock", "another build makes a base; waiting for it"):
+        _ensure_built(builder, base, tag)
+    facts = _kept_facts(builder, tag)
+    base = replace(base, require_cuda=base.require_cuda or require_cuda(facts.cuda))
+    return ReadyBase(base, tag, facts, read_layers(builder.client, tag))
+
+
+def choose_base(builder: Builder) -> tuple[Base, str]:
+    """The base to use, and why: what is in the engine, then what a registry gives, then what is built here.
+
+    Raises:
+        Refusal: BASE names one thing, and that cannot be had.
+    """
+    settings = builder.settings
+    choices = candidates(settings.base, builder.table, settings.base_registry.value)
+    for base in choices:
+        if _is_local(builder, base):
+            return base, "in this engine already"
+    problem = ""
+    for base in choices:
+        if base.kind == WHEELS:
+            return base, f"built here, as {problem}" if problem else "built here"
+        problem = _registry_problem(base.pinned)
+        if not problem:
+            return base, f"from its registry as {base.pinned}"
+    raise missing_tag(choices[0], settings.base, builder.table, problem)
+
+
+def _is_local(builder: Builder, base: Base) -> bool:
+    ours = image_labels(builder.client, base_tag(base)) or {}
+    return INPUTS_LABEL in ours or bool(base.reference and image_id(builder.client, base.pinned))
+
+
+def base_tag(base: Base) -> str:
+    return f"{REPOSITORY}:{base.name}"
+
+
+def _registry_problem(reference: str) -> str:
+    """Empty where a registry has the reference, else why not."""
+    command = ["docker", "buildx", "imagetools", "inspect", reference]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_REGISTRY_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"the registry of {reference} did not answer in {_REGISTRY_SECONDS} s"
+    return "" if run.returncode == 0 else diagnose(run.stderr)
+
+
+def _ensure_built(builder: Builder, base: Base, tag: str) -> None:
+    labels = image_labels(builder.client, tag)
+    if labels is not None and INPUTS_LABEL not in labels:
+        raise Refusal(f"the name {tag} is taken by an image that is not ours; remove or rename that image")
+    wanted = base_inputs(base)
+    if labels is None or labels[INPUTS_LABEL] != wanted or builder.no_cache:
+        _build(builder, base, tag, wanted)
+
+
+def base_inputs(base: Base) -> str:
+    """A digest of everything in the checkout that goes into a base."""
+    digest = hashlib.sha256(json.dumps(asdict(base), sort_keys=True).encode())
+    for path in sorted(_FOLDER.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(_FOLDER)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
+    require_disk(Path(builder.engine.data), DISK_BYTES, f"the base {base.name}")
+    arguments = [
+        *_rootfs_argument(builder, base),
+        f"--build-arg=START={WHEELS if base.kind == WHEELS else base.pinned}",
+        f"--build-arg=PYTHON={base.python_path or _find_python(builder, base)}",
+        f"--build-arg=TORCH={base.torch}",
+        f"--build-arg=CUDA={base.cuda}",
+        f"--label={INPUTS_LABEL}={inputs}",
+    ]
+    context = lay_out_base(uv_binary())
+    dockerfile = _FOLDER / "Dockerfile"
+    run_build(
+        builder, f"the base {base.name}", tag=tag, dockerfile=dockerfile, context=context, arguments=arguments
+    )
+
+
+def _rootfs_argument(builder: Builder, base: Base) -> list[str]:
+    """The root file system that the wheels base starts from: a registry's where one can be had."""
+    if base.kind != WHEELS:
+        return []
+    reference, suite = builder.table.rootfs["reference"], builder.table.rootfs["suite"]
+    if not _registry_problem(reference):
+        return [f"--build-context=rootfs=docker-image://{reference}"]
+    layout = make_rootfs(
+        BUILD / "rootfs", suite, builder.machine.apt_sources, _FOLDER / "wheels" / "dpkg.conf"
+    )
+    return [f"--build-context=rootfs=oci-layout://{layout}@{layout_digest(layout)}"]
+
+
+def _find_python(builder: Builder, base: Base) -> str:
+    """The interpreter of a base outside the table.
+
+    Raises:
+        Refusal: the image has none on its PATH.
+    """
+    if not image_id(builder.client, base.pinned):
+        builder.client.images.pull(base.pinned)
+    script = "command -v python || command -v python3 || true"
+    output = builder.client.containers.run(base.pinned, ["-c", script], entrypoint="sh", remove=True)
+    path: str = output.decode().strip()
+    if not path:
+        raise Refusal(f"the base {base.pinned} has no python on its PATH; it must hold a PyTorch of its own")
+    return path
+
+
+def _kept_facts(builder: Builder, tag: str) -> Facts:
+    """Kept under the image's id: an image never changes, and reading them costs an import of torch."""
+    identity = image_id(builder.client, tag).removeprefix("sha256:")
+    path = BUILD / "facts" / f"{identity}.json"
+    if not path.exists():
+        facts = read_facts(builder.client, tag, [PYTHON, "-I"], entrypoint=[])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(facts)))
+        partial.replace(path)
+    return parse_facts(path.read_text())

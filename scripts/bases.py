@@ -1,0 +1,129 @@
+"""The bases: the table images/bases.yaml, and which of its rows, or which other reference, a build uses."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch_pool.refusal import USAGE, Refusal
+
+from scripts.images import ROOT
+from scripts.settings import Setting, nearest, shown
+from scripts.table import read_table, to_record
+
+TABLE = ROOT / "images" / "bases.yaml"
+REGISTRY, WHEELS = "registry", "wheels"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A PyTorch-CUDA image to build upon. Empty text: not known before it was looked into (any reference).
+
+    `driver_floor` is the oldest NVIDIA driver branch, `require_cuda` the NVIDIA_REQUIRE_CUDA of its images,
+    `budget_mb` what it may take unpacked, in decimal MB (None: no budget).
+    """
+
+    name: str
+    kind: str
+    reference: str = ""
+    digest: str | None = None
+    torch: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    python: str = ""
+    python_path: str = ""
+    platforms: tuple[str, ...] = ()
+    driver_floor: int | None = None
+    require_cuda: str = ""
+    budget_mb: int | None = None
+
+    @property
+    def pinned(self) -> str:
+        """The reference, with its digest where one is known."""
+        return f"{self.reference}@{self.digest}" if self.digest else self.reference
+
+
+@dataclass(frozen=True)
+class Table:
+    default: str
+    bases: Mapping[str, Base]
+    rootfs: Mapping[str, str]
+
+
+def load_table(path: Path = TABLE) -> Table:
+    """The table of bases.
+
+    Raises:
+        Refusal: the file cannot be read, or a row lacks a key or has one that is not known.
+    """
+    values = read_table(path)
+    bases = {name: _read_row(name, row, path) for name, row in values["bases"].items()}
+    return Table(values["default"], bases, values["rootfs"])
+
+
+def _read_row(name: str, row: Mapping[str, Any], path: Path) -> Base:
+    return to_record(Base, {"name": name, **row}, f"{path.name}, row {name}")
+
+
+def candidates(setting: Setting, table: Table, mirror: str) -> tuple[Base, ...]:
+    """The bases that BASE may mean, in the order in which to try them; `mirror` replaces their registry.
+
+    Raises:
+        Refusal: the value is no row of the table and no reference.
+    """
+    if setting.value == "auto":
+        rows: tuple[Base, ...] = (table.bases[table.default], table.bases[WHEELS])
+    elif setting.value in table.bases:
+        rows = (table.bases[setting.value],)
+    else:
+        rows = (_any_reference(setting, table),)
+    return tuple(_mirrored(base, mirror) for base in rows)
+
+
+_REFERENCE = re.compile(
+    r"(?P<path>[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+
+
+def _any_reference(setting: Setting, table: Table) -> Base:
+    match = _REFERENCE.fullmatch(setting.value)
+    if not match or not (match["tag"] or match["digest"] or "/" in setting.value):
+        known = nearest(setting.value, ["auto", *table.bases])
+        raise Refusal(
+            f"BASE is {shown(setting.value)} (from {setting.origin}), no base and no reference{known}",
+            USAGE,
+        )
+    name = re.sub(r"[^a-z0-9.-]+", "-", setting.value.lower().partition("@")[0])
+    reference = setting.value.partition("@")[0]
+    return Base(name, REGISTRY, reference, match["digest"])
+
+
+def _mirrored(base: Base, mirror: str) -> Base:
+    if not mirror or base.kind != REGISTRY:
+        return base
+    host, slash, rest = base.reference.partition("/")
+    path = rest if slash and ("." in host or ":" in host or host == "localhost") else base.reference
+    return replace(base, reference=f"{mirror.rstrip('/')}/{path}")
+
+
+def missing_tag(base: Base, setting: Setting, table: Table, reason: str) -> Refusal:
+    """The refusal for a base that no registry gives: its parts, where they came from, the known tags."""
+    row = table.bases.get(base.name)
+    source = f"row {base.name} of images/bases.yaml" if row else "BASE"
+    known = ", ".join(other.reference.rpartition("/")[2] for other in table.bases.values() if other.reference)
+    return Refusal(
+        f"the base {base.pinned} cannot be had: {reason} (reference from {source}, BASE={setting.value} from "
+        f"{setting.origin}); use BASE=wheels, BASE_REGISTRY=a-mirror, or one of the known tags: {known}"
+    )
+
+
+def require_cuda(cuda: str) -> str:
+    """NVIDIA_REQUIRE_CUDA for a base outside the table, from torch's CUDA version such as 12.4.
+
+    Minor-version compatibility: any driver of the same major release will do; 11.4 because torch refuses the
+    async allocator below it.
+    """
+    major = cuda.partition(".")[0]
+    return "cuda>=11.4" if major == "11" else f"cuda>={major}.0"

@@ -1,0 +1,125 @@
+"""`make build PROFILE=NAME`: one image, built, checked by the gate, then tagged."""
+
+import sys
+
+from torch_pool.profile import Profile
+from torch_pool.refusal import Refusal
+
+from scripts import gate
+from scripts.base_image import ReadyBase, ensure_base
+from scripts.bases import candidates, load_table
+from scripts.builder import Builder, image_id, image_labels, open_builder, run_build, uv_binary
+from scripts.context import BUILD, lay_out_image
+from scripts.images import Image, load_images
+from scripts.labels import build_labels, read_commit
+from scripts.lock import exclusive
+from scripts.render import dockerfile_path, load_image_profile, render, write_if_changed
+from scripts.report import print_report
+from scripts.settings import Settings, choose_profile, print_settings
+from scripts.tags import PROFILE_LABEL, content_tag, rolling_tag
+
+CANDIDATE = "torch-pool-candidate"
+
+
+def main(settings: Settings) -> int:
+    """Builds the image that PROFILE names and prints its tags.
+
+    Raises:
+        Refusal: a setting, a base, the build or the gate; the previous tags stay as they are.
+    """
+    images = load_images()
+    image = images[choose_profile(settings.profile, images)]
+    build_images([image], settings)
+    return 0
+
+
+def build_images(images: list[Image], settings: Settings) -> None:
+    """Builds images one after another on one base.
+
+    Raises:
+        Refusal: see main; the images before it are built.
+    """
+    print_settings(settings, sys.stderr)
+    for image in images:
+        print_plan(image, settings)
+    if settings.dry_run.value == "1":
+        return
+    builder = open_builder(settings)
+    for image in images:
+        refuse_foreign_tag(builder, rolling_tag(image, settings))
+    base = ensure_base(builder)
+    for image in images:
+        print(*build_image(builder, image, base), sep="\n")
+
+
+def print_plan(image: Image, settings: Settings) -> None:
+    """Says what will be built from what, before anything happens.
+
+    Raises:
+        Refusal: the profile is wrong, or BASE is no base and no reference.
+    """
+    profile = load_image_profile(image)
+    bases = candidates(settings.base, load_table(), settings.base_registry.value)
+    names = " or ".join(base.pinned or f"the {base.name} base, built here" for base in bases)
+    print(f"plan: {rolling_tag(image, settings)} from {names}, conf {profile.conf}", file=sys.stderr)
+
+
+def refuse_foreign_tag(builder: Builder, tag: str) -> None:
+    """Refuses to move a name that something else has; it would be lost."""
+    labels = image_labels(builder.client, tag)
+    if labels is not None and PROFILE_LABEL not in labels:
+        raise Refusal(f"the name {tag} is taken by an image that is not ours; rename it or set REGISTRY")
+
+
+def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, ...]:
+    """Builds one image on a base and tags it once the gate has passed it; returns its tags.
+
+    Raises:
+        Refusal: see main.
+    """
+    waiting = f"another build of {image.name} runs; waiting for it"
+    with exclusive(BUILD / "locks" / f"{image.name}.lock", waiting):
+        candidate = f"{CANDIDATE}:{image.name}"
+        profile = load_image_profile(image)
+        _build_candidate(builder, candidate, image, profile, base)
+        try:
+            return _pass_gate(builder, candidate, image, profile, base)
+        finally:
+            # Only the name; the image stays in the cache and under the tags that it got.
+            builder.client.images.remove(candidate, noprune=True)
+
+
+def _build_candidate(
+    builder: Builder, candidate: str, image: Image, profile: Profile, base: ReadyBase
+) -> None:
+    path = dockerfile_path(image)
+    if write_if_changed(path, render(image, profile)):
+        print(f"rendered images/{image.name}/Dockerfile anew; commit it", file=sys.stderr)
+    commit = read_commit()
+    arguments = [
+        f"--build-context=base=docker-image://{base.tag}",
+        f"--build-arg=NVIDIA_REQUIRE_CUDA={base.base.require_cuda}",
+        f"--build-arg=SOURCE_DATE_EPOCH={commit.time}",
+        *(f"--label={name}={value}" for name, value in build_labels(commit, base).items()),
+    ]
+    context = lay_out_image(image, uv_binary())
+    what = f"the image {image.name}"
+    run_build(builder, what, tag=candidate, dockerfile=path, context=context, arguments=arguments)
+
+
+def _pass_gate(
+    builder: Builder, candidate: str, image: Image, profile: Profile, base: ReadyBase
+) -> tuple[str, ...]:
+    rolling = rolling_tag(image, builder.settings)
+    if image_id(builder.client, rolling) == image_id(builder.client, candidate):
+        print(f"{rolling} is unchanged; the gate passed it when it got its tag", file=sys.stderr)
+        content = content_tag(rolling, base.facts)
+        return rolling, content
+    evidence = gate.collect(builder.client, candidate, image, profile, base)
+    results = gate.judge(evidence)
+    print_report(image, evidence, results, sys.stderr)
+    gate.require_passed(rolling, results)
+    tags = rolling, content_tag(rolling, evidence.facts)
+    for tag in tags:
+        builder.client.images.get(candidate).tag(*tag.rsplit(":", 1))
+    return tags

@@ -1,0 +1,95 @@
+"""The builder: an engine that answers, its client, and what the machine gives to each build."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from scripts.bases import Table, load_table
+from scripts.buildx import build
+from scripts.context import BUILD
+from scripts.engine import Engine, docker_client, ensure_engine
+from scripts.inputs import Inputs, build_inputs
+from scripts.machine import Machine, read_machine
+from scripts.settings import Settings
+
+
+@dataclass(frozen=True)
+class Builder:
+    settings: Settings
+    engine: Engine
+    client: docker.DockerClient
+    table: Table
+    machine: Machine
+    inputs: Inputs
+
+    @property
+    def no_cache(self) -> bool:
+        return self.settings.no_cache.value == "1"
+
+
+def open_builder(settings: Settings) -> Builder:
+    """Makes sure of an engine, and says what builds take from this machine.
+
+    Raises:
+        Refusal: there is no engine and none may be set up, or the CA bundle is no certificate file.
+    """
+    table = load_table()
+    engine = ensure_engine(settings)
+    machine = read_machine(settings.ca_bundle, table.rootfs["suite"], os.environ)
+    facts = [machine.pip_index, machine.ca_bundle, *machine.proxies]
+    for line in [fact.shown for fact in facts if fact] + list(machine.notes):
+        print(f"machine: {line}", file=sys.stderr)
+    return Builder(settings, engine, docker_client(), table, machine, build_inputs(machine, os.environ))
+
+
+def run_build(
+    builder: Builder, what: str, *, tag: str, dockerfile: Path, context: Path, arguments: Sequence[str]
+) -> None:
+    """Builds a Dockerfile into the engine under a tag.
+
+    Raises:
+        Refusal: see buildx.build.
+    """
+    command = [
+        *builder.inputs.arguments,
+        *(["--no-cache"] if builder.no_cache else []),
+        f"--platform={builder.settings.platform.value}",
+        *arguments,
+        *_output(builder.engine, tag),
+        f"--file={dockerfile}",
+        str(context),
+    ]
+    build(what, command, builder.inputs.environ, BUILD / "logs" / f"{tag.replace(':', '-')}.log")
+
+
+def _output(engine: Engine, tag: str) -> list[str]:
+    """Into the engine, uncompressed: compressing 5 GB for a local image costs minutes and buys nothing."""
+    if not engine.image_store:
+        return [f"--output=type=docker,name={tag}"]
+    return ["--provenance=false", f"--output=type=image,name={tag},compression=uncompressed,unpack=true"]
+
+
+def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None:
+    """The labels of an image in the engine; None where there is no such image."""
+    try:
+        return dict(client.images.get(tag).labels)
+    except ImageNotFound:
+        return None
+
+
+def image_id(client: docker.DockerClient, reference: str) -> str:
+    """The id of an image in the engine; empty where there is no such image."""
+    try:
+        return str(client.images.get(reference).id)
+    except ImageNotFound:
+        return ""
+
+
+def uv_binary() -> Path:
+    """The uv of this project's own environment, a static binary that runs in any base."""
+    return Path(sys.executable).with_name("uv")
