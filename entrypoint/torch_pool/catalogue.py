@@ -14,15 +14,17 @@ VENDOR = os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "vendor")
 """Where PyYAML is: apart from the site packages, so that a user's choice of PyYAML and ours never meet."""
 
 
-def choose_profile(word: str | None, baked: Profile, source: str) -> Chosen:
+def choose_profile(word: str | None, baked: Profile) -> Chosen:
     """The profile that `word` names, by name or by path; the baked one for None. Raises Refusal."""
     if word is None:
         return Chosen(baked)
     if "/" in word or word.endswith((".yaml", ".yml")):
         return Chosen(_load_mounted(word), f"mounted profile {word}")
     if word not in profile_names():
-        raise Refusal(f"{source}={word!r} is not a profile of this image; {suggest(word, profile_names())}")
-    return Chosen(load_compiled(word), f"{source}={word}")
+        raise Refusal(
+            f"TORCH_POOL_PROFILE={word!r} is not a profile of this image; {suggest(word, profile_names())}"
+        )
+    return Chosen(load_compiled(word), f"TORCH_POOL_PROFILE={word}")
 
 
 def profile_names() -> list[str]:

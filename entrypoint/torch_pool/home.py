@@ -113,6 +113,8 @@ def make_directory(path: str) -> None:
 
 def _is_writable(directory: str) -> bool:
     """Write and remove a file: permission bits say nothing of read-only mounts, quotas and full disks."""
+    if not os.path.isabs(directory):
+        return False
     probe = os.path.join(directory, f".torch-pool-{os.getpid()}-probe")
     try:
         descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)

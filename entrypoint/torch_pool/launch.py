@@ -36,12 +36,14 @@ _GPU_SIGNS = (
     "/dev/dxg",
     "/dev/nvmap",
     "/dev/nvhost-gpu",
+    "/dev/nvgpu",
+    "/etc/nv_tegra_release",
 )
 _CLASHING = ("vllm", "sglang", "text-generation-launcher")
 
 _NO_GPU = (
-    "no NVIDIA driver is visible: this host has none, or the container was started without a GPU "
-    "(docker run --gpus all)"
+    "no GPU: no NVIDIA driver is to be seen; use a host that has one, and start it with --gpus all (docker), "
+    "--device nvidia.com/gpu=all (podman, CDI), or a limit nvidia.com/gpu: 1 (Kubernetes)"
 )
 
 
@@ -110,7 +112,7 @@ def has_home(environ: dict[str, str]) -> bool:
 
 
 def holds_programs(directory: str) -> bool:
-    """Whether files can be written here and mapped as code, as compiled kernels are (tmpfs is often noexec)."""
+    """Whether files can be written here and mapped as code, as compiled kernels are (tmpfs: often not)."""
     return os.access(directory, os.W_OK | os.X_OK) and not os.statvfs(directory).f_flag & os.ST_NOEXEC
 
 

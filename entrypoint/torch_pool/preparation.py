@@ -4,19 +4,22 @@ import os
 import sys
 
 from torch_pool.catalogue import choose_profile
+from torch_pool.devices import ORDER
 from torch_pool.finding import Finding
+from torch_pool.hardware import fit
 from torch_pool.home import settle_home
 from torch_pool.hooks import check_hooks, run_hooks
 from torch_pool.launch import LAUNCHED, record
 from torch_pool.profile import Profile, profile_from_values
 from torch_pool.provenance import given_by_user, read_earlier
 from torch_pool.record import TYPE_CHECKING, NamedTuple
-from torch_pool.refusal import UNAVAILABLE, Refusal
+from torch_pool.refusal import CONFIG, UNAVAILABLE, Refusal
 from torch_pool.report import report, report_refusal
-from torch_pool.resolution import Resolution, Setting, resolve
+from torch_pool.resolution import Setting, resolve
 from torch_pool.settings import Settings, read_settings
 from torch_pool.surroundings import check_program, check_shm
 from torch_pool.torch_version import installed_torch_version
+from torch_pool.visible import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +53,7 @@ class Prepared(NamedTuple):
 def prepare(argv: list[str], environ: dict[str, str], baked: "Baked") -> Prepared:
     """Decide, refuse or report, and run the hooks."""
     try:
-        plan = make_plan(argv, environ, baked)
+        plan = make_plan(argv, environ, baked, hold=True)
         refuse(plan)
         prepared = planned_environment(plan)
         report(plan, is_news=prepared[LAUNCHED] != environ.get(LAUNCHED))
@@ -62,41 +65,42 @@ def prepare(argv: list[str], environ: dict[str, str], baked: "Baked") -> Prepare
     return Prepared(prepared)
 
 
-def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", source: str = "") -> Plan:
-    """Everything that the launch of `argv` would set, and what there is to say about it. Raises Refusal."""
+def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *, hold: bool) -> Plan:
+    """Everything that the launch of `argv` would set, and what there is to say about it. Raises Refusal.
+
+    With `hold` the GPUs that are picked are locked, if the user wants locks.
+    """
     given = given_by_user(environ, baked.CONF)
     asked = read_settings(given)
-    chosen = choose_profile(asked.profile, profile_from_values(baked.PROFILE), source or "TORCH_POOL_PROFILE")
+    asked = asked if hold else asked._replace(lock_dir=None)
+    chosen = choose_profile(asked.profile, profile_from_values(baked.PROFILE))
     resolution = resolve(given, asked, chosen, installed_torch_version(_site_directories()) or DEFAULT_TORCH)
+    earlier = read_earlier(environ).made
+    picked = {name: earlier[name] for name in (VARIABLE, ORDER) if name in earlier}
+    fitted = fit(resolution, asked, given, argv, picked=picked)
     home = settle_home(given, os.getuid())
-    devices, gpu_findings = look_at_gpus(resolution, asked, given)
-    findings = [
+    conf, *others = resolution.settings
+    settings = (fitted.conf or conf, *others, *fitted.devices, *home.settings)
+    backend = "native" if fitted.conf else resolution.verdict.backend
+    findings = (
         *resolution.findings,
-        *gpu_findings,
+        *fitted.findings,
         *home.findings,
         *check_shm(resolution.profile),
-        *(check_program(argv, resolution.verdict.backend) if argv else ()),
+        *check_program(argv, backend),
         *check_hooks(),
-    ]
-    settings = (*resolution.settings, *devices, *home.settings)
-    return Plan(resolution.profile, resolution.verdict.backend, settings, tuple(findings), given, asked)
-
-
-def look_at_gpus(
-    resolution: Resolution, asked: Settings, given: dict[str, str]
-) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
-    """The choice of devices, the GPU policy and the fallback of the allocator."""
-    return (), ()
+    )
+    return Plan(resolution.profile, backend, settings, findings, given, asked)
 
 
 def refuse(plan: Plan) -> None:
     """Raise Refusal for the gravest finding that must stop the start; strict makes warnings grave."""
     for finding in plan.findings:
         if finding.severity == "refuse":
-            raise Refusal(finding.message, *([UNAVAILABLE] if finding.code.startswith("gpu-") else []))
+            raise Refusal(finding.message, _status(finding))
     for finding in plan.findings:
         if plan.asked.strict and finding.severity == "warn" and finding.code not in NEVER_STRICT:
-            raise Refusal(f"{finding.message} (refused because of TORCH_POOL_STRICT=1)")
+            raise Refusal(f"{finding.message} (refused because of TORCH_POOL_STRICT=1)", _status(finding))
 
 
 def planned_environment(plan: Plan) -> dict[str, str]:
@@ -107,6 +111,10 @@ def planned_environment(plan: Plan) -> dict[str, str]:
         if plan.given.get(setting.name) != setting.value
     }
     return {**plan.given, **made, LAUNCHED: record(plan.profile.name, made)}
+
+
+def _status(finding: Finding) -> int:
+    return UNAVAILABLE if finding.code.startswith("gpu-") else CONFIG
 
 
 def _site_directories() -> list[str]:

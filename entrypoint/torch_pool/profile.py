@@ -4,7 +4,9 @@ from torch_pool.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, Literal
+
+    GpuPolicy = Literal["required", "wanted", "none"]
 
 
 class Devices(NamedTuple):
@@ -30,7 +32,7 @@ class Profile(NamedTuple):
     fallback: str = "none"
     devices: Devices = Devices()
     memory: str | None = None
-    gpu: str = "wanted"
+    gpu: "GpuPolicy" = "wanted"
     shm_bytes: int | None = None
     incompatible: tuple[str, ...] = ()
     evidence: str | None = None

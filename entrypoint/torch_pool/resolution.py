@@ -34,9 +34,14 @@ class Chosen(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """`insisted` says that the user chose the allocator, so that no fallback may replace it."""
+    """`insisted` says that the user chose the allocator, so that no fallback may replace it.
+
+    `source` is where the profile came from, `torch_version` that of the image's torch.
+    """
 
     profile: Profile
+    source: str
+    torch_version: str
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
     verdict: "Verdict"
@@ -60,6 +65,8 @@ def resolve(
     ]
     return Resolution(
         chosen.profile,
+        chosen.source,
+        torch_version,
         (conf, *_resolve_memory(settings, chosen), *_resolve_env(given, chosen)),
         tuple(findings),
         verdict,

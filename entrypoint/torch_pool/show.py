@@ -1,4 +1,4 @@
-"""`torch-pool show [--json|--sh] [--profile P]`: every value that a launch would set, its source and reason."""
+"""`torch-pool show [--json|--sh] [--profile P]`: every value that a launch sets, its source and reason."""
 
 import argparse
 import sys
@@ -24,7 +24,7 @@ def main(argv: list[str], baked: "Baked") -> int:
     environ = inherited_environment()
     if arguments.profile:
         environ["TORCH_POOL_PROFILE"] = arguments.profile
-    plan = make_plan([], environ, baked)
+    plan = make_plan([], environ, baked, hold=False)
     if arguments.json:
         sys.stdout.write(f"{format_json(plan)}\n")
     elif arguments.sh:

@@ -35,8 +35,8 @@ def check_shm(profile: "Profile", directory: str = SHM) -> list[Finding]:
     wanted, short = format_size(profile.shm_bytes), f"{profile.shm_bytes >> 20}m"
     message = (
         f"{directory} is {format_size(found_bytes)}, profile {profile.name} wants at least {wanted} for "
-        f"data-loader workers: docker run --shm-size={short}, or in Kubernetes an emptyDir with medium: Memory "
-        f"mounted at {directory}"
+        f"data-loader workers: docker run --shm-size={short}, or in Kubernetes an emptyDir with "
+        f"medium: Memory mounted at {directory}"
     )
     return [Finding("warn", "shm-small", directory, message)]
 
@@ -55,7 +55,7 @@ def check_program(argv: "Sequence[str]", backend: str) -> list[Finding]:
 
 def clashing_program(argv: "Sequence[str]") -> str | None:
     """The known program that the command line starts: by its own name, or as python -m NAME."""
-    words = [os.path.basename(argv[0])]
+    words = [os.path.basename(argv[0]) if argv else ""]
     if words[0].startswith("python") and "-m" in argv[1:-1]:
         words.append(argv[argv.index("-m", 1) + 1].partition(".")[0])
     elif words[0].startswith("python"):

@@ -1,0 +1,144 @@
+import json
+import subprocess
+
+import pytest
+from torch_pool.cli import COMMANDS
+from torch_pool.run import split_options
+from torch_pool.show import quote
+
+from tests.entrypoint.image_tree import PYTHON, run
+
+ASYNC, NATIVE = "backend:cudaMallocAsync", "backend:native"
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def test_no_subcommand_is_a_usage_error(image, env):
+    result = image.torch_pool(env=env)
+    assert (result.returncode, result.stdout) == (64, b"")
+    assert result.stderr.startswith(b"usage: torch-pool COMMAND")
+
+
+def test_an_unknown_subcommand_is_a_usage_error_with_the_nearest_name(image, env):
+    result = image.torch_pool("shwo", env=env)
+    assert (result.returncode, result.stderr) == (
+        64,
+        b"torch-pool: 'shwo' is not a command of torch-pool; did you mean show?\n",
+    )
+
+
+def test_the_help_names_every_command(image, env):
+    text = image.torch_pool("--help", env=env).stdout.decode()
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  ")] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["run", "show", "profiles", "check"])
+def test_each_command_explains_itself(image, env, command):
+    result = image.torch_pool(command, "--help", env=env)
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"usage: torch-pool {command}".encode())
+
+
+def test_output_into_a_closed_pipe_ends_without_a_word(image, env):
+    script = ["sh", "-c", '"$@" profiles | true', "x", *PYTHON, image.root / "bin" / "torch-pool"]
+    assert run(script, env=env).stderr == b""
+
+
+# show
+
+
+def test_show_names_every_value_its_source_and_the_reason(image, env):
+    lines = image.torch_pool("show", env=env).stdout.decode().splitlines()
+    assert lines[0] == "profile infer: Online inference with varying request shapes"
+    assert lines[2].split() == ["VARIABLE", "VALUE", "SOURCE", "REASON"]
+    assert lines[3].split() == [CONF, ASYNC, "baked", "profile", "allocator", "in", "base.yaml:2"]
+    assert "does not work: cuda-ipc (CUDA tensors cannot be shared between processes)" in lines
+    assert "for these: TORCH_POOL_ALLOCATOR=expandable, or native" in lines
+    assert "evidence: docs/benchmarks/h200.md#infer" in lines
+
+
+def test_show_lists_no_limits_of_an_allocator_that_is_not_used(image, env):
+    shown = image.torch_pool("show", env={**env, "TORCH_POOL_ALLOCATOR": "native"}).stdout
+    assert b"does not work" not in shown
+
+
+def test_show_tells_what_a_launch_would_refuse(image, env):
+    result = image.torch_pool("show", env={**env, CONF: "bogus:1"})
+    assert result.returncode == 0
+    assert b"\nrefuse: -e PYTORCH_CUDA_ALLOC_CONF: " in result.stdout
+
+
+def test_show_through_the_launch_sees_the_environment_unchanged(image, env):
+    """Our own command refuses nothing: it is how one finds out why a launch refuses."""
+    given = {**env, CONF: "bogus:1"}
+    through = image.run("torch-pool", "show", env=given)
+    assert through.stdout == image.torch_pool("show", env=given).stdout
+    assert through.stderr == b""
+
+
+def test_show_as_json_is_one_object(image, env):
+    report = json.loads(image.torch_pool("show", "--json", "--profile", "nlp", env=env).stdout)
+    assert (report["profile"], report["settings"][0]["value"]) == ("nlp", ASYNC)
+
+
+def test_a_shell_that_evaluates_show_has_the_environment_of_a_launch(image, env):
+    given = {**env, "TORCH_POOL_PROFILE": "shared"}
+    image.run(image.stub, env=given)
+    launched = image.started().environ
+    exports = image.torch_pool("show", "--sh", env=given).stdout.decode()
+    subprocess.run(["sh", "-c", f'{exports}\nexec "$0"', image.stub], env=given, check=True)
+    assert {**image.started().environ, "PWD": ""} == {**launched, "PWD": ""}
+
+
+@pytest.mark.parametrize("value", ["", "a b", "'", '"$HOME`\\', "two\nlines", "'''"])
+def test_a_quoted_value_is_one_word_of_a_shell(value):
+    shown = subprocess.run(
+        ["sh", "-c", f"printf %s {quote(value)}"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == value
+
+
+def test_a_profile_that_is_not_there_is_one_line(image, env):
+    result = image.torch_pool("show", "--profile", "x", env=env)
+    assert (result.returncode, result.stdout) == (78, b"")
+    assert result.stderr.startswith(
+        b"torch-pool: TORCH_POOL_PROFILE='x' is not a profile of this image; known: base"
+    )
+
+
+# profiles, run
+
+
+def test_profiles_are_listed_and_the_images_own_is_marked(image, env):
+    lines = image.torch_pool("profiles", env=env).stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["base", "*", "llm-finetune", "nlp", "shared", "train"]
+    assert lines[1] == f"* infer         Online inference with varying request shapes ({ASYNC})"
+
+
+def test_run_starts_a_command_under_another_profile(image, env):
+    image.torch_pool("run", "--profile", "shared", "--", image.stub, "--profile", "x", env=env)
+    started = image.started()
+    assert started.argv[-2:] == (b"--profile", b"x")
+    assert started.environ["TORCH_POOL_MEMORY"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("argv", "split"),
+    [
+        (["a", "-b"], (None, ["a", "-b"])),
+        (["--", "-b"], (None, ["-b"])),
+        (["--profile", "p", "a"], ("p", ["a"])),
+        (["--profile=p", "a"], ("p", ["a"])),
+        (["--profile", "p", "--", "--profile", "q"], ("p", ["--profile", "q"])),
+    ],
+)
+def test_the_options_of_run_end_where_the_command_begins(argv, split):
+    assert split_options(argv) == split
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--"], ["--profile"], ["--profile", "p"], ["--profil", "p", "a"], ["-x", "a"]]
+)
+def test_run_without_a_command_or_with_an_unknown_option_is_a_usage_error(image, env, argv):
+    result = image.torch_pool("run", *argv, env=env)
+    assert result.returncode == 64
+    assert b"usage: torch-pool run" in result.stderr
