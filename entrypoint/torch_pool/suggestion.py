@@ -1,9 +1,12 @@
 """A suggestion: the known word that a mistaken one most likely stands for."""
 
-from collections.abc import Iterable
+from torch_pool.record import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: "Iterable[str]") -> str:
     """The end of a message about an unknown word: the nearest known one, else all of them."""
     import difflib  # noqa: PLC0415 - only a mistake pays for the import
 

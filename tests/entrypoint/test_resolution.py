@@ -10,7 +10,7 @@ PLACES = {"allocator": "base.yaml:2", "memory": "shared.yaml:4", "env": "x.yaml:
 BAKED = Profile("infer", "x", {"backend": "cudaMallocAsync"}, {}, PLACES)
 OTHER = Profile("other", "x", {"expandable_segments": "True"}, {}, PLACES)
 NAMED = Chosen(OTHER, "TORCH_POOL_PROFILE=other")
-ADVICE = "remove one of them"
+ADVICE = "; remove one of them"
 USERS_REASON = "given with -e or a derived image's ENV, used as it is"
 
 
