@@ -6,6 +6,7 @@ Standard library only: the bootstrap needs it before there is a virtual environm
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,16 @@ from types import FrameType
 
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
+from scripts.settings import Settings
+
 Command = tuple[str, ...]
 
 # What an interrupted dpkg left is finished first; apt would refuse to go on.
 CONFIGURE: Command = ("dpkg", "--configure", "-a")
-UPDATE: Command = ("apt-get", "update")
+# Without the option a source that cannot be fetched is only a warning in the output.
+UPDATE: Command = ("apt-get", "update", "--error-on=any")
+# Tools of administration are not on every PATH; dpkg and dockerd call them.
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 _LOCK_SECONDS = 300
 
 
@@ -29,15 +35,45 @@ def install_command(packages: Sequence[str]) -> Command:
     return ("apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages)
 
 
+def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
+    """Announce and install Debian packages; `why` ends the sentence "NAMES is needed ...".
+
+    Raises:
+        Refusal: ENGINE=none, not root, no apt, or apt failed; with the command to run by hand.
+    """
+    command = install_command(packages)
+    needed = f"{' and '.join(packages)} is needed {why}"
+    forbidden = _forbidden(settings)
+    if forbidden:
+        raise Refusal(f"{needed}, and {forbidden}; run as root: {shlex.join(command)}", UNAVAILABLE)
+    print(f"torch-pool: {needed}; installing: {shlex.join(command)}", file=sys.stderr)
+    log = Path("build/logs/apt.log")
+    run_apt(CONFIGURE, log, may_fail=True)
+    # Another, broken source of the machine is no reason to stop; a missing package is.
+    run_apt(UPDATE, log, may_fail=True)
+    run_apt(command, log)
+
+
+def _forbidden(settings: Settings) -> str:
+    if settings.engine.value == "none":
+        return f"ENGINE=none ({settings.engine.origin}) forbids to install it"
+    if not shutil.which("apt-get"):
+        return "this machine has no apt"
+    return "" if os.geteuid() == 0 else "only root may install it"
+
+
 def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:
-    """Run one apt or dpkg command to its end: Ctrl-C waits for it, and so does another apt.
+    """Run one apt or dpkg command to its end: Ctrl-C waits for it, and it for another apt.
+
+    With `may_fail` a failure is only reported.
 
     Raises:
         Refusal: It failed; says apt's own reason and where the log is.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     lock = ("-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}") if command[0] == "apt-get" else ()
-    environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    path = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"
+    environ = os.environ | {"PATH": path, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     with log.open("w+", encoding="utf-8", errors="replace") as out, signals_held_back(command[0]):
         # Its own session, so that a Ctrl-C of the terminal does not reach it.
         done = subprocess.run(
@@ -49,15 +85,17 @@ def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:
             env=environ,
             check=False,
         )
-    if done.returncode and not may_fail:
+    if done.returncode:
         reason = apt_reason(log.read_text("utf-8", errors="replace"))
-        message = f"{shlex.join(command)} failed: {reason} (all of it is in {log}); the same command goes on"
-        raise Refusal(message, UNAVAILABLE)
+        failure = f"{shlex.join(command)} failed: {reason}"
+        if not may_fail:
+            raise Refusal(f"{failure} (all of it is in {log}); the same command goes on", UNAVAILABLE)
+        print(f"torch-pool: {failure}; going on without", file=sys.stderr)
 
 
 def apt_reason(output: str) -> str:
     """Return apt's first error, on one line and without credentials."""
-    errors = re.findall(r"^(?:E|dpkg): +(.+)$", output, re.MULTILINE)
+    errors = re.findall(r"^(?:E|W|dpkg): +(.+)$", output, re.MULTILINE)
     lines = output.strip().splitlines()
     return redacted(errors[0] if errors else lines[-1] if lines else "no output")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
-from scripts.apt import CONFIGURE, UPDATE, install_command, redacted, run_apt
+from scripts.apt import apt_install, redacted
 from scripts.lock import exclusive
 from scripts.settings import Settings, load_settings
 
@@ -69,7 +69,7 @@ def make_ready(root: Path, settings: Settings) -> None:
         if _is_ready(root, wanted):
             return
         print("torch-pool: setting up .venv from requirements.lock; a minute or so", file=sys.stderr)
-        _ensure_ensurepip(settings, root / "build/logs/apt-venv.log")
+        _ensure_ensurepip(settings)
         _make_venv(root, settings, lock)
         _stamp(root).write_text(wanted)
 
@@ -114,26 +114,14 @@ def pip_reason(output: str) -> str:
     return known or redacted(errors[-1] if errors else "no output")
 
 
-def _ensure_ensurepip(settings: Settings, log: Path) -> None:
+def _ensure_ensurepip(settings: Settings) -> None:
     """Debian keeps the part of Python that makes virtual environments in a package of its own."""
     if importlib.util.find_spec("ensurepip"):
         return
-    install = install_command([f"python3.{sys.version_info.minor}-venv"])
-    missing = f"{sys.executable} lacks ensurepip, which .venv needs"
     if sys.base_prefix != "/usr" or not Path("/etc/debian_version").exists():
-        raise Refusal(f"{missing}; put a complete Python 3.11 or newer first on PATH", UNAVAILABLE)
-    if settings.engine.value == "none" or os.geteuid() != 0:
-        why = (
-            "ENGINE=none forbids to install it"
-            if settings.engine.value == "none"
-            else "only root may install it"
-        )
-        raise Refusal(f"{missing}, and {why}; run as root: {' '.join(install)}", UNAVAILABLE)
-    print(f"torch-pool: {missing}; running: {' '.join(install)}", file=sys.stderr)
-    run_apt(CONFIGURE, log)
-    # Another, broken source of the machine is no reason to stop; a missing package is.
-    run_apt(UPDATE, log, may_fail=True)
-    run_apt(install, log)
+        complete = "put a complete Python 3.11 or newer first on PATH"
+        raise Refusal(f"{sys.executable} lacks ensurepip, which .venv needs; {complete}", UNAVAILABLE)
+    apt_install([f"python3.{sys.version_info.minor}-venv"], settings, "to make .venv")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ PIP = """\
 :env:.cert='/etc/ssl/certs/env.crt'
 :env:.default-timeout='180'
 global.cert='/etc/ssl/certs/global.crt'
-global.extra-index-url='file:///opt https://u:secret@extra.example/simple'
-global.find-links='/opt/wheels'
+global.extra-index-url='file:///opt https://u:secret@x.example/s'
+global.find-links='/w'
 global.index-url='https://global.example/simple'
 install.index-url='https://u:secret@install.example/simple'
 freeze.timeout='10'
@@ -103,8 +103,8 @@ def test_pips_options_are_taken_in_pips_own_order():
     assert parse_pip_config(PIP) == {
         "cert": "/etc/ssl/certs/env.crt",
         "default-timeout": "180",
-        "extra-index-url": "file:///opt https://u:secret@extra.example/simple",
-        "find-links": "/opt/wheels",
+        "extra-index-url": "file:///opt https://u:secret@x.example/s",
+        "find-links": "/w",
         "index-url": "https://u:secret@install.example/simple",
     }
 
@@ -118,9 +118,7 @@ def test_pips_options_are_taken_in_pips_own_order():
         (
             parse_pip_config(PIP),
             Fact("index-url", "https://u:secret@install.example/simple", "pip config"),
-            (
-                "builds leave out pip's extra-index-url file:///opt https://***@extra.example/simple, find-links /opt/wheels",
-            ),
+            ("builds leave out pip's extra-index-url file:///opt https://***@x.example/s, find-links /w",),
         ),
     ],
 )

@@ -1,0 +1,175 @@
+"""The Docker engine that builds: used as it is where one answers, else set up as engine_setup.py plans."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import docker
+import requests
+from docker.context import ContextAPI
+from docker.errors import DockerException
+from docker.utils import kwargs_from_env
+from torch_pool.refusal import UNAVAILABLE, Refusal
+
+from scripts.apt import redacted
+from scripts.engine_setup import Lack, carry_out, plan_setup, read_host
+from scripts.lock import exclusive
+from scripts.settings import Settings
+
+LOCK = Path("/run/lock/torch-pool-engine.lock")
+_ANSWER_SECONDS = 30
+# How an engine reports the containerd image store (moby daemon/containerd/service.go).
+_IMAGE_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
+
+
+class Engine(NamedTuple):
+    """What the first `docker` on PATH says of itself and of its engine."""
+
+    client: str
+    buildx: str
+    error: str
+    endpoint: str = ""
+    version: str = ""
+    image_store: bool = False
+    data: str = ""
+
+    @property
+    def lack(self) -> Lack:
+        return Lack(client=not self.client, buildx=not self.buildx, engine=bool(self.error))
+
+
+def ensure_engine(settings: Settings, environ: Mapping[str, str] = os.environ) -> Engine:
+    """Return an engine that answers, with buildx; set one up where ENGINE=auto and the machine allow it.
+
+    Raises:
+        Refusal: There is none and none can be set up here; says what is missing and the commands.
+    """
+    engine = read_engine(environ)
+    if not any(engine.lack):
+        return engine
+    _check_reachable(engine)
+    allowed = settings.engine.value != "none" and settings.dry_run.value == "0"
+    if not allowed or os.geteuid() != 0:
+        raise _refusal(engine, settings)
+    with exclusive(LOCK, "waiting for another run that sets up the Docker engine"):
+        # The run that we waited for may have done it.
+        engine = read_engine(environ)
+        if any(engine.lack):
+            _set_up(engine, environ)
+    return _check_complete(read_engine(environ))
+
+
+def _set_up(engine: Engine, environ: Mapping[str, str]) -> None:
+    steps = plan_setup(engine.lack, read_host())
+    print(f"torch-pool: {_missing(engine)}; setting it up (ENGINE=none forbids that):", file=sys.stderr)
+    for step in steps:
+        print(f"torch-pool: + {redacted(step.shell)}", file=sys.stderr)
+        carry_out(step, lambda: not read_engine(environ).error)
+
+
+def _refusal(engine: Engine, settings: Settings) -> Refusal:
+    if settings.engine.value == "none":
+        why = f"ENGINE=none (from {settings.engine.origin}) forbids to set it up"
+    else:
+        why = "this is a dry run" if settings.dry_run.value == "1" else "only root may set it up"
+    commands = "".join(f"\n  {redacted(step.shell)}" for step in plan_setup(engine.lack, read_host()))
+    return Refusal(f"{_missing(engine)}, and {why}; the commands, as root:{commands}", UNAVAILABLE)
+
+
+def _missing(engine: Engine) -> str:
+    if engine.error:
+        return f"no Docker engine answers ({engine.error})"
+    return f"{engine.client} has no buildx"
+
+
+def _check_reachable(engine: Engine) -> None:
+    """Refuse what an installation here would not cure."""
+    if engine.error and engine.endpoint:
+        end = "start that engine, or unset it for one on this machine"
+        raise Refusal(f"{engine.endpoint} does not answer ({engine.error}); {end}", UNAVAILABLE)
+    if "permission denied" in engine.error.lower():
+        end = "add the user to the group docker, or run as root"
+        raise Refusal(f"the Docker engine does not let this user in ({engine.error}); {end}", UNAVAILABLE)
+
+
+def _check_complete(engine: Engine) -> Engine:
+    if engine.error:
+        raise Refusal(f"the Docker engine was set up and does not answer ({engine.error})", UNAVAILABLE)
+    if not engine.buildx:
+        end = "another docker must come first on PATH, such as Debian's /usr/bin/docker"
+        raise Refusal(f"{engine.client} does not see the installed buildx; {end}", UNAVAILABLE)
+    return engine
+
+
+def read_engine(environ: Mapping[str, str]) -> Engine:
+    """Ask the first `docker` on PATH about itself, its buildx and its engine. Changes nothing."""
+    client = shutil.which("docker", path=environ.get("PATH"))
+    host = environ.get("DOCKER_HOST", "")
+    if not client:
+        return Engine("", "", "docker is not installed", f"DOCKER_HOST={redacted(host)}" if host else "")
+    command = (client, "info", "--format", "{{json .}}")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environ, timeout=_ANSWER_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return parse_engine(client, "", f"no answer within {_ANSWER_SECONDS} s", host)
+    return parse_engine(client, done.stdout, done.stderr, host)
+
+
+def parse_engine(client: str, info: str, errors: str, docker_host: str) -> Engine:
+    """Understand `docker info`: JSON on stdout, words on stderr; `docker_host` is its DOCKER_HOST."""
+    try:
+        said: dict[str, Any] = json.loads(info)
+    except ValueError:
+        said = {}
+    about = said.get("ClientInfo") or {}
+    plugins = about.get("Plugins") or []
+    context = about.get("Context") or "default"
+    endpoint = f"the context {context}" if context != "default" else ""
+    version = said.get("ServerVersion") or ""
+    words = [line for line in errors.splitlines() if line.strip()] or ["it says nothing"]
+    return Engine(
+        client=client,
+        buildx=next(
+            (item["Version"] for item in plugins if item["Name"] == "buildx" and not item.get("Err")), ""
+        ),
+        error="" if version else redacted((said.get("ServerErrors") or words)[-1]),
+        endpoint=f"DOCKER_HOST={redacted(docker_host)}" if docker_host else endpoint,
+        version=version,
+        image_store=_IMAGE_STORE in (said.get("DriverStatus") or []),
+        data=said.get("DockerRootDir") or "",
+    )
+
+
+def docker_client(environ: Mapping[str, str] = os.environ) -> docker.DockerClient:
+    """Return the SDK's client for the engine that the docker command uses: DOCKER_HOST, else the context.
+
+    Raises:
+        Refusal: The engine does not answer.
+    """
+    try:
+        client = docker.DockerClient(**_endpoint(environ))
+        client.ping()
+    except (DockerException, requests.RequestException, OSError) as error:
+        raise Refusal(
+            f"the Docker engine does not answer ({redacted(str(error))}); docker info says more", UNAVAILABLE
+        ) from error
+    return client
+
+
+def has_containerd_store(client: docker.DockerClient) -> bool:
+    """Tell whether the engine keeps images in containerd; attestations and OCI export need that."""
+    return _IMAGE_STORE in (client.info().get("DriverStatus") or [])
+
+
+def _endpoint(environ: Mapping[str, str]) -> dict[str, Any]:
+    if environ.get("DOCKER_HOST"):
+        return {**kwargs_from_env(environment=dict(environ))}
+    context = ContextAPI.get_context(environ.get("DOCKER_CONTEXT") or None)
+    return {"base_url": context.Host, "tls": context.TLSConfig or False} if context else {}
