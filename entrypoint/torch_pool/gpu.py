@@ -29,8 +29,8 @@ _REMEDY = (
 class Access(NamedTuple):
     """What can be seen without a library. `hidden` says why CUDA_VISIBLE_DEVICES leaves no device.
 
-    `nodes` are the numbers of /dev/nvidia<n>; a privileged container has those of all GPUs of the host. WSL2
-    and Tegra have none. `libcuda` is the version that the library's file name tells, "unknown" for a silent one.
+    `nodes` are the numbers of /dev/nvidia<n>; a privileged container has those of all GPUs of the host, WSL2
+    and Tegra have none. `libcuda` is the version in the name of the library's file, or "unknown".
     """
 
     platform: "Platform | None"
@@ -182,7 +182,7 @@ def _judge_pools(
 
 
 def _fit(fallback: str | None, access: Access) -> str | None:
-    """The fallback; native where expandable segments lack virtual memory, or where they are unproven (WSL2)."""
+    """The fallback; native where expandable segments lack virtual memory or are unproven (WSL2)."""
     from torch_pool.driver import Probe  # noqa: PLC0415
 
     if fallback in (None, "none"):
