@@ -1,7 +1,7 @@
 """The keys of a conf by torch version, as data.
 
-Sources: c10/cuda/CUDAAllocatorConfig.cpp of torch 2.6.0, the allocator headers in the wheels of 2.2 to 2.14,
-and runs of 2.6.0, 2.11.0 and 2.13.0. `release_lock_on_cudamalloc` came with 2.1 or 2.2; here it is 2.1.
+Sources: the allocator headers in the wheels of 2.2 to 2.14, and the real parsers of 2.0 to 2.14 (but 2.13) on the
+confs of tests/data/alloc_conf_by_torch.json.
 """
 
 from torch_pool.record import TYPE_CHECKING, NamedTuple
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
         "count",
     ]
     Scope = Literal["backend", "native", "host"]
+    Part = Literal["cuda", "segment", "general"]
     Value = bool | int | float | str | tuple[int, ...]
 
 OLDEST_MINOR = 0
 NEWEST_MINOR = 14
+LIST_ZERO_MINOR = 4
+"""From torch 2.4 on, a roundup list may say 0 divisions."""
+DIVISIONS_MINOR = 8
+"""From torch 2.8 on, torch's messages spell "divisions" rightly."""
 TOKENIZER_MINOR = 10
 """From torch 2.10 on, c10/core/AllocatorConfig reads the conf: other words, other limits, lax separators."""
 
@@ -36,9 +41,11 @@ ROUNDUP_SLOTS = 16
 
 
 class Key(NamedTuple):
-    """One key, known since torch 2.`since`. It sets torch's `setting`, which otherwise is `default`.
+    """One key, known since torch 2.`since`, and the value without it.
 
     `scope` says who heeds it: only the native allocator, or the host's (pinned memory) under any backend.
+    `part` says which part of the parser reads it from torch 2.10 on. `renamed` is torch's name of the setting
+    where it is not the key's.
     """
 
     name: str
@@ -46,57 +53,45 @@ class Key(NamedTuple):
     since: int
     scope: "Scope"
     default: "Value"
-    setting: str
+    part: "Part" = "cuda"
     alias: str | None = None
+    renamed: str | None = None
+
+    @property
+    def setting(self) -> str:
+        """Torch's name of the setting."""
+        return self.renamed or self.name
 
 
-BACKEND = Key("backend", "backend", 0, "backend", "native", "backend")
+BACKEND = Key("backend", "backend", 0, "backend", "native")
 
+_NO_ROUNDUP = (0,) * ROUNDUP_SLOTS
+_SPLIT = "max_split_size"
+_ROUNDING = "max_non_split_rounding_size"
+
+# One line a key, so that it reads as a table.
+# fmt: off
 KEYS = (
     BACKEND,
-    Key("max_split_size_mb", "split", 0, "native", UNLIMITED, "max_split_size"),
-    Key("max_non_split_rounding_mb", "split", 6, "native", 20 * MIB, "max_non_split_rounding_size"),
-    Key("garbage_collection_threshold", "ratio", 0, "native", 0.0, "garbage_collection_threshold"),
-    Key(
-        "roundup_power2_divisions",
-        "roundup",
-        0,
-        "native",
-        (0,) * ROUNDUP_SLOTS,
-        "roundup_power2_divisions",
-    ),
-    Key("expandable_segments", "switch", 1, "native", False, "expandable_segments"),
-    Key(
-        "release_lock_on_cudamalloc",
-        "switch",
-        1,
-        "native",
-        False,
-        "release_lock_on_cudamalloc",
-        "release_lock_on_hipmalloc",
-    ),
-    Key(
-        "pinned_use_cuda_host_register",
-        "switch",
-        2,
-        "host",
-        False,
-        "pinned_use_cuda_host_register",
-        "pinned_use_hip_host_register",
-    ),
-    Key("pinned_num_register_threads", "threads", 2, "host", 1, "pinned_num_register_threads"),
-    Key("pinned_use_background_threads", "switch", 6, "host", False, "pinned_use_background_threads"),
-    Key(
-        "graph_capture_record_stream_reuse", "switch", 9, "native", False, "graph_capture_record_stream_reuse"
-    ),
-    Key("per_process_memory_fraction", "fraction", 10, "native", 1.0, "per_process_memory_fraction"),
-    Key("pinned_reserve_segment_size_mb", "positive", 10, "host", 0, "pinned_reserve_segment_size_mb"),
-    Key("large_segment_size_mb", "segment", 11, "native", 20 * MIB, "large_segment_size"),
-    Key("pinned_free_catch_all", "switch", 12, "host", False, "pinned_free_catch_all"),
-    Key("throw_on_cudamalloc_oom", "switch", 12, "native", False, "throw_on_cudamalloc_oom"),
-    Key("pinned_max_round_threshold_mb", "count", 13, "host", UNLIMITED, "pinned_max_round_threshold_mb"),
-    Key("pinned_max_cached_size_mb", "count", 13, "host", UNLIMITED, "pinned_max_cached_size_mb"),
+    Key("max_split_size_mb", "split", 0, "native", UNLIMITED, "general", renamed=_SPLIT),
+    Key("max_non_split_rounding_mb", "split", 6, "native", 20 * MIB, "general", renamed=_ROUNDING),
+    Key("garbage_collection_threshold", "ratio", 0, "native", 0.0, "general"),
+    Key("roundup_power2_divisions", "roundup", 0, "native", _NO_ROUNDUP, "general"),
+    Key("expandable_segments", "switch", 1, "native", False, "general"),
+    Key("release_lock_on_cudamalloc", "switch", 2, "native", False, alias="release_lock_on_hipmalloc"),
+    Key("pinned_use_cuda_host_register", "switch", 2, "host", False, alias="pinned_use_hip_host_register"),
+    Key("pinned_num_register_threads", "threads", 2, "host", 1),
+    Key("pinned_use_background_threads", "switch", 6, "host", False, "general"),
+    Key("graph_capture_record_stream_reuse", "switch", 9, "native", False),
+    Key("per_process_memory_fraction", "fraction", 10, "native", 1.0),
+    Key("pinned_reserve_segment_size_mb", "positive", 10, "host", 0),
+    Key("large_segment_size_mb", "segment", 11, "native", 20 * MIB, "segment", renamed="large_segment_size"),
+    Key("pinned_free_catch_all", "switch", 12, "host", False),
+    Key("throw_on_cudamalloc_oom", "switch", 12, "native", False),
+    Key("pinned_max_round_threshold_mb", "count", 13, "host", UNLIMITED, "general"),
+    Key("pinned_max_cached_size_mb", "count", 13, "host", UNLIMITED, "general"),
 )
+# fmt: on
 
 KEY_BY_NAME = {name: key for key in KEYS for name in (key.name, key.alias) if name}
 

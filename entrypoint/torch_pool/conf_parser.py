@@ -3,17 +3,18 @@
 Two of them read it. At `import torch` one only picks the backend; the full parse comes later and must agree
 with it. There are two generations:
 
-* torch 2.0 to 2.9, c10/cuda/CUDAAllocatorConfig.cpp and BackendStaticInitializer in CUDACachingAllocator.cpp
-  (read in 2.6.0, whose real parser gave tests/data/alloc_conf_2.6.0.json; 2.0 to 2.5 differ in keys only);
-* torch 2.10 on, c10/core/AllocatorConfig.{h,cpp}: a bounds-checked tokenizer that ignores wrong separators
-  (read in its source; compared with single runs of 2.11 and 2.13).
+* torch 2.0 to 2.9, c10/cuda/CUDAAllocatorConfig.cpp and BackendStaticInitializer in CUDACachingAllocator.cpp;
+* torch 2.10 on, c10/core/AllocatorConfig.{h,cpp}: a bounds-checked tokenizer that ignores wrong separators,
+  and one pass for each part of the parser, in which the keys of the others are skipped.
 
-Where a conf has two faults, the later generation may report the other one first: it makes two passes.
+tests/data has what the real parsers did: alloc_conf_2.6.0.json, and alloc_conf_by_torch.json for the others.
 """
 
 from torch_pool.conf_keys import (
     BACKEND,
+    DIVISIONS_MINOR,
     KEY_BY_NAME,
+    LIST_ZERO_MINOR,
     MIB,
     ROUNDUP_SLOTS,
     TOKENIZER_MINOR,
@@ -27,11 +28,12 @@ from torch_pool.record import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Literal
 
-    from torch_pool.conf_keys import Value
+    from torch_pool.conf_keys import Part, Value
 
     Backend = Literal["native", "cudaMallocAsync"]
 
 _MARKS = ",:[]"
+_ALL_PARTS: "tuple[Part, ...]" = ("cuda", "segment", "general")
 _SPACE = " \t\n\v\f\r"
 _OUT_OF_TOKENS = "Index out of bounds in ConfigTokenizer"
 _UNCLOSED = "Expected closing bracket ']' in ConfigTokenizer but reached end of config"
@@ -107,30 +109,29 @@ def lex(conf: str, dropped: str) -> list[str]:
 
 
 def _load_backend(conf: str) -> "Backend":
-    r"""Load time, up to 2.9: items split on `[\s,]+`, each on `:+`; the first known `backend:` item wins."""
+    r"""Load time, up to 2.9: items split on `[\s,]+`, each on `:+`; the first known `backend` item wins."""
     for space in _SPACE:
         conf = conf.replace(space, ",")
     for item in conf.split(","):
         name, _, rest = item.partition(":")
         value = rest.lstrip(":").partition(":")[0]
-        if name == "backend" and value in {"native", "cudaMallocAsync"}:
-            return "cudaMallocAsync" if value == "cudaMallocAsync" else "native"
+        if name == "backend" and value == "cudaMallocAsync":
+            return "cudaMallocAsync"
+        if name == "backend" and value == "native":
+            return "native"
     return "native"
 
 
 def _load_backend_lax(tokens: list[str]) -> "Backend":
-    """Load time, from 2.10 on: every key with one value or one list, separators unseen. Raises TorchError."""
+    """Load time, from 2.10 on: the value of the first `backend` key, lists skipped. Raises TorchError."""
     at = 0
     while at < len(tokens):
         if at + 2 >= len(tokens):
             raise TorchError(_OUT_OF_TOKENS)
         value = tokens[at + 2]
-        if tokens[at] == "backend" and value in {"native", "cudaMallocAsync"}:
+        if tokens[at] == "backend":
             return "cudaMallocAsync" if value == "cudaMallocAsync" else "native"
-        at += 2
-        if value == "[" and tokens[at - 2] != "backend":
-            at = _closing_bracket(tokens, at)
-        at += 2
+        at = (_closing_bracket(tokens, at + 2) if value == "[" else at + 2) + 2
     return "native"
 
 
@@ -155,16 +156,31 @@ class _Walk:
         self.wrong_mark = False
 
     def options(self) -> list[Option]:
-        """Grammar: `key : value (, key : value)* [,]`. Raises TorchError, BadNumberError, UndefinedError."""
-        found = []
+        """All options in their order. Raises TorchError, BadNumberError, UndefinedError."""
+        if not self.lax:
+            return list(self._pass(*_ALL_PARTS).values())
+        found = self._pass("cuda") | self._pass("segment")
+        if "large_segment_size" in self.settings:
+            self.settings["max_non_split_rounding_size"] = self.settings["large_segment_size"]
+        found |= self._pass("general")
+        return [found[start] for start in sorted(found)]
+
+    def _pass(self, *parts: "Part") -> dict[int, Option]:
+        """Grammar: `key : value (, key : value)* [,]`. The options of `parts`, by place."""
+        found = {}
+        self.at = 0
         while self.at < len(self.tokens):
-            found.append(self._option())
+            start = self.at
+            key = self._key(self._take(""))
+            if key.part in parts:
+                found[start] = self._option(key)
+            else:
+                self._skip_value()
             if self.at < len(self.tokens):
                 self._mark(",")
         return found
 
-    def _option(self) -> Option:
-        name = self._take("")
+    def _key(self, name: str) -> Key:
         key = KEY_BY_NAME.get(name)
         if key is None or key.since > self.minor:
             raise TorchError(
@@ -172,6 +188,15 @@ class _Walk:
                 if self.lax
                 else f"Unrecognized CachingAllocator option: {name}"
             )
+        return key
+
+    def _skip_value(self) -> None:
+        self._mark(":")
+        if self._take("") == "[":
+            self.at = _closing_bracket(self.tokens, self.at) + 1
+
+    def _option(self, key: Key) -> Option:
+        name = self.tokens[self.at - 1]
         self._mark(":")
         start = self.at
         value, plain = self._value(key, self._take(_missing_value(key)))
@@ -276,11 +301,12 @@ class _Walk:
             return self._roundup_list()
         value, plain = self._size_t(text)
         if not _is_power_of_2(value):
-            raise TorchError(f"For roundups, the {self._divisions_word()} has to be power of 2")
+            raise TorchError(self._bad_divisions())
         return (value,) * ROUNDUP_SLOTS, plain
 
-    def _divisions_word(self) -> str:
-        return "divisions" if self.lax else "divisons"
+    def _bad_divisions(self) -> str:
+        word = "divisions" if self.minor >= DIVISIONS_MINOR else "divisons"
+        return f"For roundups, the {word} has to be power of 2"
 
     def _roundup_list(self) -> tuple[tuple[int, ...], bool]:
         """`[ size:divisions (, size:divisions)* ]`: 16 slots; the first also fills the slots below it.
@@ -318,9 +344,9 @@ class _Walk:
 
     def _divisions(self) -> tuple[int, bool]:
         value, plain = self._size_t(self._take("Error parsing roundup_power2_divisions value"))
-        if value != 0 and not _is_power_of_2(value):
-            word = self._divisions_word()
-            raise TorchError(f"For roundups, the {word} has to be power of 2 or 0 to disable roundup")
+        zero_allowed = self.minor >= LIST_ZERO_MINOR
+        if not (_is_power_of_2(value) or (zero_allowed and value == 0)):
+            raise TorchError(self._bad_divisions() + (" or 0 to disable roundup" if zero_allowed else ""))
         return value, plain
 
     def _slot(self, size: str) -> tuple[int, bool]:

@@ -40,6 +40,29 @@ def test_what_torch_refuses_is_refused(case):
     assert verdict.backend == case["load_backend"]
 
 
+# The real parsers of the other versions
+
+OUTCOMES = json.loads((ROOT / "tests/data/alloc_conf_by_torch.json").read_text())["by_torch"]
+RECORDS = [(torch, record) for torch, records in OUTCOMES.items() for record in records]
+
+
+def foretold(conf, torch, names):
+    verdict = judge(conf, torch)
+    if verdict.when == "import":
+        return {"conf": conf, "outcome": "import"}
+    told = {"conf": conf, "outcome": "ok", "load_backend": verdict.backend, **(verdict.settings or {})}
+    if verdict.error is not None:
+        told |= {"outcome": "error", "message": verdict.error}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in told.items() if name in names}
+
+
+@pytest.mark.parametrize(
+    ("torch", "record"), RECORDS, ids=[f"{t}-{ascii(r['conf'])[:50]}" for t, r in RECORDS]
+)
+def test_every_torch_does_what_we_say(torch, record):
+    assert foretold(record["conf"], torch, record) == record
+
+
 # When and with what words
 
 

@@ -5,8 +5,8 @@ tests/data/alloc_conf_2.6.0.json. Needs torch (written for 2.6.0) and the standa
 
     python real_parser.py < confs.json
 
-Each conf gets a fresh process: torch reads the variable once. The child asks for the backend, then forces
-the full parse with `_set_allocator_settings`: it reads the variable first, and then the conf that it is given,
+Each conf gets a fresh process: torch reads the variable once. The child asks for the backend and then forces
+the full parse with `_set_allocator_settings`: it reads the variable first, and then the conf it is given,
 which is the same one. `outcome` is "ok", "error", "crash" (the process died) or "unseen".
 
 What it cannot see. Without a driver an async conf ends in torch's driver check: "unseen". The settings come
