@@ -31,18 +31,19 @@ _LOCK_SECONDS = 300
 
 
 def install_command(packages: Sequence[str]) -> Command:
-    """Return the command that installs `packages` and can only add to the machine."""
-    return ("apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages)
+    """Return the command that installs `packages`, finishes a broken try, and can only add to the machine."""
+    options = ("--yes", "--no-install-recommends", "--no-remove", "--fix-broken")
+    return ("apt-get", "install", *options, *packages)
 
 
 def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
-    """Announce and install Debian packages; `why` ends the sentence "NAMES is needed ...".
+    """Announce and install Debian packages; `why` ends the sentence "NAMES must be installed ...".
 
     Raises:
         Refusal: ENGINE=none, not root, no apt, or apt failed; with the command to run by hand.
     """
     command = install_command(packages)
-    needed = f"{' and '.join(packages)} is needed {why}"
+    needed = f"{' and '.join(packages)} must be installed {why}"
     forbidden = _forbidden(settings)
     if forbidden:
         raise Refusal(f"{needed}, and {forbidden}; run as root: {shlex.join(command)}", UNAVAILABLE)
@@ -56,10 +57,10 @@ def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
 
 def _forbidden(settings: Settings) -> str:
     if settings.engine.value == "none":
-        return f"ENGINE=none ({settings.engine.origin}) forbids to install it"
+        return f"ENGINE=none ({settings.engine.origin}) forbids it"
     if not shutil.which("apt-get"):
         return "this machine has no apt"
-    return "" if os.geteuid() == 0 else "only root may install it"
+    return "" if os.geteuid() == 0 else "only root may do that"
 
 
 def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:

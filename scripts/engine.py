@@ -90,7 +90,8 @@ def _missing(engine: Engine) -> str:
 def _check_reachable(engine: Engine) -> None:
     """Refuse what an installation here would not cure."""
     if engine.error and engine.endpoint:
-        end = "start that engine, or unset it for one on this machine"
+        cure = "start that engine" if engine.client else "install docker-cli and docker-buildx"
+        end = f"{cure}, or unset it for an engine on this machine"
         raise Refusal(f"{engine.endpoint} does not answer ({engine.error}); {end}", UNAVAILABLE)
     if "permission denied" in engine.error.lower():
         end = "add the user to the group docker, or run as root"

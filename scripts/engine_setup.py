@@ -18,7 +18,7 @@ from typing import NamedTuple
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
 from scripts.apt import CONFIGURE, SYSTEM_PATH, UPDATE, Command, install_command, run_apt
-from scripts.machine import debian_sources, read_apt_targets
+from scripts.machine import debian_sources, read_apt_targets, read_output
 
 PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "iptables", "ca-certificates")
 PINNED_RELEASE = "trixie"
@@ -152,12 +152,20 @@ def read_host(root: Path = Path("/")) -> Host:
     release = root / "etc/os-release"
     return Host(
         debian=parse_debian(release.read_text() if release.exists() else ""),
-        dockerd=shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}") is not None,
+        dockerd=_has_dockerd(),
         daemon_json=(root / DAEMON_JSON.relative_to("/")).exists(),
         systemd=(root / "run/systemd/system").is_dir(),
         has_pinned_release=has_release(targets, PINNED_RELEASE, besides=SOURCE),
         pinned_mirror=mirror,
     )
+
+
+def _has_dockerd() -> bool:
+    """Tell whether an engine is installed; one of Debian whose installation was interrupted is not."""
+    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
+    status = read_output("dpkg-query", "--show", "--showformat=${db:Status-Status}", "docker.io")
+    half = status in {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+    return shutil.which("dockerd", path=path) is not None and not half
 
 
 def has_release(targets: str, release: str, *, besides: Path) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from torch_pool.refusal import Refusal
 
-from scripts.apt import apt_reason, install_command, redacted, run_apt
+from scripts.apt import apt_install, apt_reason, install_command, redacted, run_apt
+from scripts.settings import resolve_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +48,22 @@ def test_credentials_are_never_shown(text, expected):
 
 def test_an_install_can_only_add():
     assert {"--no-remove", "--no-install-recommends"} <= set(install_command(["x"]))
+
+
+@pytest.mark.parametrize(
+    ("environ", "path", "why"),
+    [
+        ({"ENGINE": "none"}, os.defpath, r"ENGINE=none \(shell\) forbids it"),
+        ({}, "/no/such/folder", "this machine has no apt"),
+    ],
+)
+def test_without_leave_the_command_is_shown_and_not_run(monkeypatch, environ, path, why):
+    monkeypatch.setenv("PATH", path)
+    command = "apt-get install .* x y$"
+    with pytest.raises(
+        Refusal, match=rf"^x and y must be installed to test, and {why}; run as root: {command}"
+    ):
+        apt_install(["x", "y"], resolve_settings(environ, ""), "to test")
 
 
 def test_a_failed_command_is_a_refusal_with_its_log(tmp_path):

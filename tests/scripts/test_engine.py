@@ -74,7 +74,7 @@ def test_a_fresh_debian_12_gets_a_pinned_engine_with_the_image_store_on():
         "/etc/apt/preferences.d/torch-pool": PINS + ONLY_PINS,
         "/etc/apt/sources.list.d/torch-pool-trixie.sources": SOURCE,
     }
-    install = "apt-get install --yes --no-install-recommends --no-remove"
+    install = "apt-get install --yes --no-install-recommends --no-remove --fix-broken"
     install += " docker.io docker-cli docker-buildx iptables ca-certificates"
     assert commands(steps) == [
         "dpkg --configure -a",
@@ -149,6 +149,14 @@ def test_a_machine_that_cannot_be_helped_is_told_so(host, message):
 )
 def test_debian_is_told_from_others(os_release, codename):
     assert parse_debian(os_release) == codename
+
+
+@pytest.mark.parametrize(
+    ("status", "dockerd"), [("installed", True), ("", True), ("half-configured", False), ("unpacked", False)]
+)
+def test_an_interrupted_installation_is_not_taken_for_an_engine(path, monkeypatch, status, dockerd):
+    monkeypatch.setenv("PATH", path("dpkg-query", f"echo -n {status}"))
+    assert read_host().dockerd == dockerd
 
 
 def test_our_own_source_is_not_taken_for_the_owners():
@@ -290,6 +298,11 @@ def test_without_leave_nothing_is_done_and_the_commands_are_shown(path, monkeypa
     assert re.search(r"as root:\n  (setsid dockerd|systemctl enable --now docker)", str(refusal.value))
     called = path.calls.read_text().splitlines()
     assert all(line.startswith("apt-get indextargets") for line in called)
+
+
+def test_a_remote_engine_without_a_local_client_says_what_to_install():
+    with pytest.raises(Refusal, match=r"^DOCKER_HOST=tcp://h:1 .*; install docker-cli and docker-buildx, or"):
+        ensure_engine(resolve_settings({}, ""), {"PATH": "/no/such/folder", "DOCKER_HOST": "tcp://h:1"})
 
 
 def test_no_docker_at_all_is_an_engine_that_does_not_answer():
