@@ -48,9 +48,10 @@ def fit(
     choice = choose(spec, {**environ, **picked}, gpus, command, asked.lock_dir)
     devices = _settings(choice, picked, "TORCH_POOL_DEVICES" if asked.devices else resolution.source)
     conf, pools = _fall_back(resolution, access, {**environ, **{s.name: s.value for s in devices}}, asked)
-    about_devices = enforce((*silence, *choice.findings), profile.gpu, strict=asked.strict)
-    note = Finding("note", "devices", VARIABLE, choice.reason)
-    return Fit(devices, conf, (*findings, *about_devices, *pools, note))
+    # Together, because the policy and the choice may both have seen that the user hides every GPU.
+    about_devices = enforce((*findings, *silence, *choice.findings), profile.gpu, strict=asked.strict)
+    left_alone = () if devices else (Finding("note", "devices", VARIABLE, f"devices: {choice.reason}"),)
+    return Fit(devices, conf, (*about_devices, *pools, *left_alone))
 
 
 def cuda_major(torch_version: str) -> int:

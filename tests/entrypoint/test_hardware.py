@@ -1,0 +1,80 @@
+import pytest
+from torch_pool import hardware
+from torch_pool.child import Failure
+from torch_pool.driver import Device, Probe
+from torch_pool.gpu import Access
+from torch_pool.hardware import fit
+from torch_pool.launch import CONF
+from torch_pool.profile import Profile
+from torch_pool.resolution import Chosen, Setting, resolve
+from torch_pool.settings import Settings
+
+PROFILE = Profile("infer", "x", {"backend": "cudaMallocAsync"}, {}, {}, fallback="expandable")
+GPU = Access(platform="nvidia", nodes=(0,), driver="550.54", libcuda="550.54")
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Fit a launch to a container with the given access; NVML is not there."""
+
+    def fitted(access, environ=None, asked=Settings()):  # noqa: B008 - immutable
+        environ = environ or {}
+        monkeypatch.setattr(hardware, "inspect", lambda *_, **__: access)
+        monkeypatch.setattr(
+            "torch_pool.nvml.query", lambda: Failure("library-missing", None, "libnvidia-ml.so.1")
+        )
+        resolution = resolve(environ, asked, Chosen(PROFILE), "2.6.0+cu124")
+        return fit(resolution, asked, environ, ["python"], picked={})
+
+    return fitted
+
+
+def probed(*, pools):
+    fields = dict.fromkeys(Device._fields) | {"ordinal": 0, "name": "Old GPU", "pools": pools, "vmm": True}
+    return GPU._replace(probe=Probe(12040, (Device(**fields),)))
+
+
+def test_a_gpu_with_memory_pools_keeps_the_allocator(on):
+    fitted = on(probed(pools=True))
+    assert (fitted.devices, fitted.conf) == ((), None)
+
+
+def test_a_gpu_without_memory_pools_takes_the_fallback_with_a_warning(on):
+    fitted = on(probed(pools=False))
+    reason = "fallback of profile infer: a GPU without memory pools"
+    assert fitted.conf == Setting(CONF, "expandable_segments:True", "fallback", reason)
+    assert [(f.severity, f.code) for f in fitted.findings if f.severity != "note"] == [
+        ("warn", "no-memory-pools")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked"),
+    [({CONF: "backend:cudaMallocAsync"}, Settings()), ({}, Settings(allocator="async"))],
+    ids=["-e", "one word"],
+)
+def test_a_user_who_insists_on_async_keeps_it_and_is_warned(on, environ, asked):
+    fitted = on(probed(pools=False), environ, asked)
+    assert fitted.conf is None
+    assert "no-memory-pools" in [finding.code for finding in fitted.findings]
+
+
+def test_strict_refuses_instead_of_falling_back(on):
+    fitted = on(probed(pools=False), asked=Settings(strict=True))
+    assert ("refuse", "no-memory-pools") in [(finding.severity, finding.code) for finding in fitted.findings]
+
+
+def test_a_user_who_hides_every_gpu_is_told_once(on):
+    hidden = GPU._replace(
+        hidden="CUDA_VISIBLE_DEVICES='' hides every GPU from CUDA: an empty value means none"
+    )
+    fitted = on(hidden, {"CUDA_VISIBLE_DEVICES": ""})
+    assert [finding.code for finding in fitted.findings].count("gpu-hidden") == 1
+
+
+def test_devices_that_are_picked_are_settings_with_the_source_of_the_wish(on):
+    fitted = on(probed(pools=True), asked=Settings(devices="1"))
+    assert [setting[:3] for setting in fitted.devices] == [
+        ("CUDA_VISIBLE_DEVICES", "0", "TORCH_POOL_DEVICES"),
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "TORCH_POOL_DEVICES"),
+    ]
