@@ -31,8 +31,8 @@ _LOCK_SECONDS = 300
 
 
 def install_command(packages: Sequence[str]) -> Command:
-    """Return the command that installs `packages`, finishes a broken try, and can only add to the machine."""
-    options = ("--yes", "--no-install-recommends", "--no-remove", "--fix-broken")
+    """Return the command that finishes a broken try, installs `packages`, and can only add to the machine."""
+    options = ("--yes", "--no-install-recommends", "--no-remove", "--no-upgrade", "--fix-broken")
     return ("apt-get", "install", *options, *packages)
 
 

@@ -47,7 +47,7 @@ def test_credentials_are_never_shown(text, expected):
 
 
 def test_an_install_can_only_add():
-    assert {"--no-remove", "--no-install-recommends"} <= set(install_command(["x"]))
+    assert {"--no-remove", "--no-upgrade", "--no-install-recommends"} <= set(install_command(["x"]))
 
 
 @pytest.mark.parametrize(

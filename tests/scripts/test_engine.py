@@ -74,7 +74,7 @@ def test_a_fresh_debian_12_gets_a_pinned_engine_with_the_image_store_on():
         "/etc/apt/preferences.d/torch-pool": PINS + ONLY_PINS,
         "/etc/apt/sources.list.d/torch-pool-trixie.sources": SOURCE,
     }
-    install = "apt-get install --yes --no-install-recommends --no-remove --fix-broken"
+    install = "apt-get install --yes --no-install-recommends --no-remove --no-upgrade --fix-broken"
     install += " docker.io docker-cli docker-buildx iptables ca-certificates"
     assert commands(steps) == [
         "dpkg --configure -a",
