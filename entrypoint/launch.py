@@ -1,7 +1,7 @@
 """Start a command under this image's profile; every container of the image starts here.
 
 Python runs this with -I -S: nothing that a user mounts or sets can change what is imported.
-"""
+"""  # noqa: INP001 - a script, in no package
 
 import sys
 
