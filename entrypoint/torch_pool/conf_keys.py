@@ -1,7 +1,7 @@
 """The keys of a conf by torch version, as data.
 
-Sources: the allocator headers in the wheels of 2.2 to 2.14, and the real parsers of 2.0 to 2.14 (but 2.13) on the
-confs of tests/data/alloc_conf_by_torch.json.
+Sources: the allocator headers in the wheels of 2.2 to 2.14, and runs of the real parsers of 2.0 to 2.14 (but
+2.13), recorded in tests/data/alloc_conf_by_torch.json.
 """
 
 from torch_pool.record import TYPE_CHECKING, NamedTuple
@@ -38,6 +38,8 @@ MIB = 1 << 20
 UNLIMITED = (1 << 64) - 1
 """What torch stores for "no limit": the largest size_t."""
 ROUNDUP_SLOTS = 16
+SEGMENT_BYTES = 20 * MIB
+"""The size of the segments that torch asks of CUDA for large blocks, and the default of two settings."""
 
 
 class Key(NamedTuple):
@@ -68,13 +70,14 @@ BACKEND = Key("backend", "backend", 0, "backend", "native")
 _NO_ROUNDUP = (0,) * ROUNDUP_SLOTS
 _SPLIT = "max_split_size"
 _ROUNDING = "max_non_split_rounding_size"
+_SEGMENT = "large_segment_size"
 
 # One line a key, so that it reads as a table.
 # fmt: off
 KEYS = (
     BACKEND,
     Key("max_split_size_mb", "split", 0, "native", UNLIMITED, "general", renamed=_SPLIT),
-    Key("max_non_split_rounding_mb", "split", 6, "native", 20 * MIB, "general", renamed=_ROUNDING),
+    Key("max_non_split_rounding_mb", "split", 6, "native", SEGMENT_BYTES, "general", renamed=_ROUNDING),
     Key("garbage_collection_threshold", "ratio", 0, "native", 0.0, "general"),
     Key("roundup_power2_divisions", "roundup", 0, "native", _NO_ROUNDUP, "general"),
     Key("expandable_segments", "switch", 1, "native", False, "general"),
@@ -85,7 +88,7 @@ KEYS = (
     Key("graph_capture_record_stream_reuse", "switch", 9, "native", False),
     Key("per_process_memory_fraction", "fraction", 10, "native", 1.0),
     Key("pinned_reserve_segment_size_mb", "positive", 10, "host", 0),
-    Key("large_segment_size_mb", "segment", 11, "native", 20 * MIB, "segment", renamed="large_segment_size"),
+    Key("large_segment_size_mb", "segment", 11, "native", SEGMENT_BYTES, "segment", renamed=_SEGMENT),
     Key("pinned_free_catch_all", "switch", 12, "host", False),
     Key("throw_on_cudamalloc_oom", "switch", 12, "native", False),
     Key("pinned_max_round_threshold_mb", "count", 13, "host", UNLIMITED, "general"),

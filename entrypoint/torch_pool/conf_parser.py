@@ -12,17 +12,24 @@ tests/data has what the real parsers did: alloc_conf_2.6.0.json, and alloc_conf_
 
 from torch_pool.conf_keys import (
     BACKEND,
-    DIVISIONS_MINOR,
     KEY_BY_NAME,
-    LIST_ZERO_MINOR,
-    MIB,
     ROUNDUP_SLOTS,
+    SEGMENT_BYTES,
     TOKENIZER_MINOR,
-    UNLIMITED,
     Key,
     default_settings,
 )
-from torch_pool.conf_number import BadNumberError, stod, stoi, unsigned
+from torch_pool.conf_number import BadNumberError
+from torch_pool.conf_value import (
+    TorchError,
+    missing_value,
+    read_backend,
+    read_divisions,
+    read_listed_divisions,
+    read_number,
+    read_slot,
+    read_switch,
+)
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,11 +44,6 @@ _ALL_PARTS: "tuple[Part, ...]" = ("cuda", "segment", "general")
 _SPACE = " \t\n\v\f\r"
 _OUT_OF_TOKENS = "Index out of bounds in ConfigTokenizer"
 _UNCLOSED = "Expected closing bracket ']' in ConfigTokenizer but reached end of config"
-_DISAGREE = "Allocator backend parsed at runtime != allocator backend parsed at load time"
-_ASSERT_2_6 = (
-    'config[i] == get()->name() INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDAAllocatorConfig.cpp":250, '
-    "please report a bug to PyTorch. "
-)
 
 
 class Option(NamedTuple):
@@ -65,10 +67,6 @@ class Parse(NamedTuple):
     undefined: bool = False
     unclosed: bool = False
     wrong_mark: bool = False
-
-
-class TorchError(Exception):
-    """torch refuses here; the message is torch's."""
 
 
 class UndefinedError(Exception):
@@ -199,21 +197,22 @@ class _Walk:
         name = self.tokens[self.at - 1]
         self._mark(":")
         start = self.at
-        value, plain = self._value(key, self._take(_missing_value(key)))
+        value, plain = self._value(key, self._take(missing_value(key)))
         if key is not BACKEND:
             self.settings[key.setting] = value
         return Option(key, name, "".join(self.tokens[start : self.at]), value, plain)
 
     def _value(self, key: Key, text: str) -> "tuple[Value, bool]":
         if key.kind == "backend":
-            return self._backend(text), True
+            return read_backend(text, self.backend, self.minor), True
         if key.kind == "switch":
-            return self._switch(key, text), True
+            return read_switch(key, text, self.at - 1, self.minor), True
+        if key.kind == "roundup" and text == "[":
+            return self._roundup_list()
         if key.kind == "roundup":
-            return self._roundup(text)
-        if key.kind in {"ratio", "fraction"}:
-            return self._ratio(key, text)
-        return self._whole(key, text)
+            divisions, plain = read_divisions(text, self.minor)
+            return (divisions,) * ROUNDUP_SLOTS, plain
+        return read_number(key, text, self._segment_bytes(), self.minor)
 
     def _take(self, missing: str) -> str:
         if self.at >= len(self.tokens):
@@ -228,85 +227,9 @@ class _Walk:
                 raise TorchError(wrong)
             self.wrong_mark = True
 
-    def _backend(self, text: str) -> str:
-        if text not in {"native", "cudaMallocAsync"}:
-            raise TorchError("Unknown allocator backend, options are native and cudaMallocAsync")
-        if text != self.backend:
-            raise TorchError(
-                f"{_DISAGREE}, {text} != {self.backend}"
-                if self.lax
-                else (_ASSERT_2_6 if self.minor == 6 else "") + _DISAGREE
-            )
-        return text
-
-    def _switch(self, key: Key, text: str) -> bool:
-        if text not in {"True", "False"}:
-            raise TorchError(
-                f"Expected 'True' or 'False' at index {self.at - 1} in ConfigTokenizer but got '{text}'"
-                if self.lax
-                else f"Expected a single True/False argument for {key.name}"
-            )
-        return text == "True"
-
-    def _ratio(self, key: Key, text: str) -> tuple[float, bool]:
-        value, plain = stod(text)
-        if key.kind == "fraction" and not 0 <= value <= 1:
-            raise TorchError(f"{key.name} is invalid, set it in [0.0, 1.0]")
-        if key.kind == "ratio" and self.lax and not 0 < value < 1:
-            raise TorchError("garbage_collect_threshold is invalid, set it in (0.0, 1.0)")
-        if key.kind == "ratio" and not value > 0:
-            raise TorchError("garbage_collect_threshold too small, set it 0.0~1.0")
-        if key.kind == "ratio" and not value < 1:
-            raise TorchError("garbage_collect_threshold too big, set it 0.0~1.0")
-        return value, plain
-
-    def _size_t(self, text: str) -> tuple[int, bool]:
-        """A count: a minus sign wraps to a huge one. 2.0 to 2.9 read an int first, 2.10 reads 64 bits."""
-        if self.lax:
-            return unsigned(text, "stoull")
-        value, plain = stoi(text)
-        return value % (1 << 64), plain
-
-    def _whole(self, key: Key, text: str) -> tuple[int, bool]:
-        value, plain = self._size_t(text)
-        if key.kind == "threads":
-            self._check_threads(value)
-        if key.kind == "positive" and value == 0:
-            raise TorchError("Pinned reserve segment size has to be greater than 0")
-        if key.kind == "segment" and value <= 10:
-            raise TorchError("CachingAllocator option large_segment_size_mb must be > 10 MB")
-        if key.kind == "split":
-            self._check_split(key, value)
-        if key.kind in {"split", "segment"}:
-            return min(value, UNLIMITED // MIB) * MIB, plain
-        return value, plain
-
-    def _check_split(self, key: Key, mebibytes: int) -> None:
-        segment = self.settings.get("large_segment_size", 20 * MIB)
-        least = int(segment) // MIB if isinstance(segment, int) else 20
-        if self.lax and mebibytes < least:
-            raise TorchError(f"CachingAllocator option {key.name} too small, must be >= {least}")
-        if not self.lax and mebibytes <= least:
-            raise TorchError(f"CachingAllocator option {key.name} too small, must be > {least}")
-
-    def _check_threads(self, value: int) -> None:
-        got = f", got {value}" if self.lax else ""
-        if not _is_power_of_2(value):
-            raise TorchError(f"Number of register threads has to be power of 2{got}")
-        if value > 128:
-            raise TorchError(f"Number of register threads should be less than or equal to 128{got}")
-
-    def _roundup(self, text: str) -> tuple[tuple[int, ...], bool]:
-        if text == "[":
-            return self._roundup_list()
-        value, plain = self._size_t(text)
-        if not _is_power_of_2(value):
-            raise TorchError(self._bad_divisions())
-        return (value,) * ROUNDUP_SLOTS, plain
-
-    def _bad_divisions(self) -> str:
-        word = "divisions" if self.minor >= DIVISIONS_MINOR else "divisons"
-        return f"For roundups, the {word} has to be power of 2"
+    def _segment_bytes(self) -> int:
+        segment = self.settings.get("large_segment_size")
+        return segment if isinstance(segment, int) else SEGMENT_BYTES
 
     def _roundup_list(self) -> tuple[tuple[int, ...], bool]:
         """`[ size:divisions (, size:divisions)* ]`: 16 slots; the first also fills the slots below it.
@@ -319,8 +242,9 @@ class _Walk:
         all_plain = True
         while (size := self._next_size()) is not None:
             self._mark(":")
-            value, value_plain = self._divisions()
-            slot, size_plain = self._slot(size)
+            text = self._take("Error parsing roundup_power2_divisions value")
+            value, value_plain = read_listed_divisions(text, self.minor)
+            slot, size_plain = (0, True) if size == ">" else read_slot(size, self.minor)
             if size == ">":
                 last = (named or [0])[-1] + (1 if self.lax else 0)
                 slots[last:] = [value] * (ROUNDUP_SLOTS - last)
@@ -342,21 +266,6 @@ class _Walk:
         self.unclosed = True
         return None
 
-    def _divisions(self) -> tuple[int, bool]:
-        value, plain = self._size_t(self._take("Error parsing roundup_power2_divisions value"))
-        zero_allowed = self.minor >= LIST_ZERO_MINOR
-        if not (_is_power_of_2(value) or (zero_allowed and value == 0)):
-            raise TorchError(self._bad_divisions() + (" or 0 to disable roundup" if zero_allowed else ""))
-        return value, plain
-
-    def _slot(self, size: str) -> tuple[int, bool]:
-        if size == ">":
-            return 0, True
-        value, plain = unsigned(size, "stoull" if self.lax else "stoul")
-        if not _is_power_of_2(value):
-            raise TorchError("For roundups, the intervals have to be power of 2")
-        return min(value.bit_length() - 1, ROUNDUP_SLOTS - 1), plain
-
     def _between_sizes(self) -> None:
         if self.at >= len(self.tokens):
             if self.lax:
@@ -364,16 +273,3 @@ class _Walk:
             raise UndefinedError
         if self.tokens[self.at] != "]":
             self._mark(",")
-
-
-def _missing_value(key: Key) -> str:
-    """The words of torch 2.0 to 2.9 for a key whose value is missing."""
-    if key.kind == "backend":
-        return "Error parsing backend value"
-    if key.kind == "switch" and key.scope == "native":
-        return f"Expected a single True/False argument for {key.name}"
-    return f"Error, expecting {key.name} value"
-
-
-def _is_power_of_2(value: int) -> bool:
-    return value > 0 and value & (value - 1) == 0
