@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
@@ -21,19 +22,35 @@ from scripts.settings import Settings
 
 Command = tuple[str, ...]
 
-# What an interrupted dpkg left is finished first; apt would refuse to go on.
-CONFIGURE: Command = ("dpkg", "--configure", "-a")
-# Without the option a source that cannot be fetched is only a warning in the output.
-UPDATE: Command = ("apt-get", "update", "--error-on=any")
+# All that may be done to a machine that is not ours: add.
+_ADD_ONLY = ("--yes", "--no-install-recommends", "--no-remove", "--no-upgrade")
 # Tools of administration are not on every PATH; dpkg and dockerd call them.
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 _LOCK_SECONDS = 300
 
 
-def install_command(packages: Sequence[str]) -> Command:
-    """Return the command that finishes a broken try, installs `packages`, and can only add to the machine."""
-    options = ("--yes", "--no-install-recommends", "--no-remove", "--no-upgrade", "--fix-broken")
-    return ("apt-get", "install", *options, *packages)
+class Run(NamedTuple):
+    """A command; one that `may_fail` is reported and passed over."""
+
+    command: Command
+    may_fail: bool = False
+
+    @property
+    def shell(self) -> str:
+        return shlex.join(self.command)
+
+
+def install_steps(packages: Sequence[str]) -> tuple[Run, ...]:
+    """Return what installs `packages`, after what an interrupted installation left is finished."""
+    return (
+        Run(("dpkg", "--configure", "-a"), may_fail=True),
+        # A source that cannot be fetched is only a warning without the option. Another, broken source of the
+        # machine is no reason to stop; a missing package is.
+        Run(("apt-get", "update", "--error-on=any"), may_fail=True),
+        # apt takes no names beside this while something is half installed.
+        Run(("apt-get", "install", *_ADD_ONLY, "--fix-broken"), may_fail=True),
+        Run(("apt-get", "install", *_ADD_ONLY, *packages)),
+    )
 
 
 def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
@@ -42,17 +59,15 @@ def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
     Raises:
         Refusal: ENGINE=none, not root, no apt, or apt failed; with the command to run by hand.
     """
-    command = install_command(packages)
+    steps = install_steps(packages)
+    command = steps[-1].shell
     needed = f"{' and '.join(packages)} must be installed {why}"
     forbidden = _forbidden(settings)
     if forbidden:
-        raise Refusal(f"{needed}, and {forbidden}; run as root: {shlex.join(command)}", UNAVAILABLE)
-    print(f"torch-pool: {needed}; installing: {shlex.join(command)}", file=sys.stderr)
-    log = Path("build/logs/apt.log")
-    run_apt(CONFIGURE, log, may_fail=True)
-    # Another, broken source of the machine is no reason to stop; a missing package is.
-    run_apt(UPDATE, log, may_fail=True)
-    run_apt(command, log)
+        raise Refusal(f"{needed}, and {forbidden}; run as root: {command}", UNAVAILABLE)
+    print(f"torch-pool: {needed}; running: {command}", file=sys.stderr)
+    for step in steps:
+        run_apt(step, Path("build/logs/apt.log"))
 
 
 def _forbidden(settings: Settings) -> str:
@@ -63,22 +78,20 @@ def _forbidden(settings: Settings) -> str:
     return "" if os.geteuid() == 0 else "only root may do that"
 
 
-def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:
+def run_apt(step: Run, log: Path) -> None:
     """Run one apt or dpkg command to its end: Ctrl-C waits for it, and it for another apt.
-
-    With `may_fail` a failure is only reported.
 
     Raises:
         Refusal: It failed; says apt's own reason and where the log is.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    lock = ("-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}") if command[0] == "apt-get" else ()
+    lock = ("-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}") if step.command[0] == "apt-get" else ()
     path = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"
     environ = os.environ | {"PATH": path, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    with log.open("w+", encoding="utf-8", errors="replace") as out, signals_held_back(command[0]):
+    with log.open("w+", encoding="utf-8", errors="replace") as out, signals_held_back(step.command[0]):
         # Its own session, so that a Ctrl-C of the terminal does not reach it.
         done = subprocess.run(
-            [*command, *lock],
+            [*step.command, *lock],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -88,8 +101,8 @@ def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:
         )
     if done.returncode:
         reason = apt_reason(log.read_text("utf-8", errors="replace"))
-        failure = f"{shlex.join(command)} failed: {reason}"
-        if not may_fail:
+        failure = f"{step.shell} failed: {reason}"
+        if not step.may_fail:
             raise Refusal(f"{failure} (all of it is in {log}); the same command goes on", UNAVAILABLE)
         print(f"torch-pool: {failure}; going on without", file=sys.stderr)
 

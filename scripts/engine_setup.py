@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
-from scripts.apt import CONFIGURE, SYSTEM_PATH, UPDATE, Command, install_command, run_apt
+from scripts.apt import SYSTEM_PATH, Run, install_steps, run_apt
 from scripts.machine import debian_sources, read_apt_targets, read_output
 
 PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "iptables", "ca-certificates")
@@ -61,15 +61,6 @@ class WriteFile(NamedTuple):
         lines = " ".join(shlex.quote(line) for line in self.text.splitlines())
         folder, path = shlex.quote(str(self.path.parent)), shlex.quote(str(self.path))
         return f"mkdir -p {folder} && printf '%s\\n' {lines} > {path}"
-
-
-class Run(NamedTuple):
-    command: Command
-    may_fail: bool = False
-
-    @property
-    def shell(self) -> str:
-        return shlex.join(self.command)
 
 
 class StartDaemon(NamedTuple):
@@ -119,7 +110,7 @@ def _install(packages: tuple[str, ...], host: Host) -> list[Step]:
         )
     if host.debian == "bookworm":
         steps += _pinned_source(host)
-    return [*steps, Run(CONFIGURE, may_fail=True), Run(UPDATE, may_fail=True), Run(install_command(packages))]
+    return [*steps, *install_steps(packages)]
 
 
 def _pinned_source(host: Host) -> list[Step]:
@@ -195,8 +186,8 @@ def carry_out(step: Step, answers: Callable[[], bool]) -> None:
             fresh = path.with_name(f".{path.name}.torch-pool")
             fresh.write_text(text)
             fresh.replace(path)
-        case Run(command, may_fail):
-            run_apt(command, APT_LOG, may_fail=may_fail)
+        case Run():
+            run_apt(step, APT_LOG)
         case StartDaemon():
             start_daemon(step, answers)
 

@@ -74,12 +74,12 @@ def test_a_fresh_debian_12_gets_a_pinned_engine_with_the_image_store_on():
         "/etc/apt/preferences.d/torch-pool": PINS + ONLY_PINS,
         "/etc/apt/sources.list.d/torch-pool-trixie.sources": SOURCE,
     }
-    install = "apt-get install --yes --no-install-recommends --no-remove --no-upgrade --fix-broken"
-    install += " docker.io docker-cli docker-buildx iptables ca-certificates"
+    install = "apt-get install --yes --no-install-recommends --no-remove --no-upgrade"
     assert commands(steps) == [
         "dpkg --configure -a",
         "apt-get update --error-on=any",
-        install,
+        f"{install} --fix-broken",
+        f"{install} docker.io docker-cli docker-buildx iptables ca-certificates",
         "setsid dockerd > /var/log/torch-pool-dockerd.log 2>&1 < /dev/null &",
     ]
     # Nothing can start before its configuration is there, nor apt see the release without its pins.
