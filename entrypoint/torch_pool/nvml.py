@@ -73,7 +73,7 @@ def describe(failure: Failure) -> str:
     if failure.kind == "refused":
         return f"NVML refused ({failure.detail}: {error_text(failure.code)})"
     if failure.kind == "library-missing":
-        return f"NVML is missing ({LIBRARY}; the driver capability 'utility' brings it)"
+        return f"NVML is missing ({LIBRARY}); start with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     return f"NVML gave no answer ({failure.kind}: {failure.detail})"
 
 
