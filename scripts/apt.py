@@ -40,6 +40,11 @@ class Run(NamedTuple):
         return shlex.join(self.command)
 
 
+def install_command(packages: Sequence[str]) -> Command:
+    """Return the command that installs `packages` and changes nothing else."""
+    return ("apt-get", "install", *_ADD_ONLY, *packages)
+
+
 def install_steps(packages: Sequence[str]) -> tuple[Run, ...]:
     """Return what installs `packages`, after what an interrupted installation left is finished."""
     return (
@@ -48,8 +53,8 @@ def install_steps(packages: Sequence[str]) -> tuple[Run, ...]:
         # machine is no reason to stop; a missing package is.
         Run(("apt-get", "update", "--error-on=any"), may_fail=True),
         # apt takes no names beside this while something is half installed.
-        Run(("apt-get", "install", *_ADD_ONLY, "--fix-broken"), may_fail=True),
-        Run(("apt-get", "install", *_ADD_ONLY, *packages)),
+        Run(install_command(["--fix-broken"]), may_fail=True),
+        Run(install_command(packages)),
     )
 
 
@@ -67,7 +72,7 @@ def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
         raise Refusal(f"{needed}, and {forbidden}; run as root: {command}", UNAVAILABLE)
     print(f"torch-pool: {needed}; running: {command}", file=sys.stderr)
     for step in steps:
-        run_apt(step, Path("build/logs/apt.log"))
+        run_apt(step.command, Path("build/logs/apt.log"), may_fail=step.may_fail)
 
 
 def _forbidden(settings: Settings) -> str:
@@ -78,20 +83,22 @@ def _forbidden(settings: Settings) -> str:
     return "" if os.geteuid() == 0 else "only root may do that"
 
 
-def run_apt(step: Run, log: Path) -> None:
+def run_apt(command: Command, log: Path, *, may_fail: bool = False) -> None:
     """Run one apt or dpkg command to its end: Ctrl-C waits for it, and it for another apt.
+
+    With `may_fail` a failure is only reported.
 
     Raises:
         Refusal: It failed; says apt's own reason and where the log is.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    lock = ("-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}") if step.command[0] == "apt-get" else ()
+    lock = ("-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}") if command[0] == "apt-get" else ()
     path = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"
     environ = os.environ | {"PATH": path, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    with log.open("w+", encoding="utf-8", errors="replace") as out, signals_held_back(step.command[0]):
+    with log.open("w+", encoding="utf-8", errors="replace") as out, signals_held_back(command[0]):
         # Its own session, so that a Ctrl-C of the terminal does not reach it.
         done = subprocess.run(
-            [*step.command, *lock],
+            [*command, *lock],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -101,8 +108,8 @@ def run_apt(step: Run, log: Path) -> None:
         )
     if done.returncode:
         reason = apt_reason(log.read_text("utf-8", errors="replace"))
-        failure = f"{step.shell} failed: {reason}"
-        if not step.may_fail:
+        failure = f"{shlex.join(command)} failed: {reason}"
+        if not may_fail:
             raise Refusal(f"{failure} (all of it is in {log}); the same command goes on", UNAVAILABLE)
         print(f"torch-pool: {failure}; going on without", file=sys.stderr)
 

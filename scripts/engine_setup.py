@@ -186,8 +186,8 @@ def carry_out(step: Step, answers: Callable[[], bool]) -> None:
             fresh = path.with_name(f".{path.name}.torch-pool")
             fresh.write_text(text)
             fresh.replace(path)
-        case Run():
-            run_apt(step, APT_LOG)
+        case Run(command, may_fail):
+            run_apt(command, APT_LOG, may_fail=may_fail)
         case StartDaemon():
             start_daemon(step, answers)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch_pool.refusal import Refusal
 
-from scripts.apt import Run, apt_install, apt_reason, install_steps, redacted, run_apt
+from scripts.apt import apt_install, apt_reason, install_steps, redacted, run_apt
 from scripts.settings import resolve_settings
 
 ROOT = Path(__file__).parents[2]
@@ -73,12 +73,12 @@ def test_without_leave_the_command_is_shown_and_not_run(monkeypatch, environ, pa
 def test_a_failed_command_is_a_refusal_with_its_log(tmp_path):
     log = tmp_path / "logs/apt.log"
     with pytest.raises(Refusal, match=r"failed: broken \(all of it is in .*apt.log\)"):
-        run_apt(Run(("sh", "-c", "echo E: broken >&2; exit 100")), log)
+        run_apt(("sh", "-c", "echo E: broken >&2; exit 100"), log)
     assert log.read_text() == "E: broken\n"
 
 
 def test_a_command_that_may_fail_is_reported_and_passed_over(tmp_path, capsys):
-    run_apt(Run(("sh", "-c", "echo W: lost; exit 100"), may_fail=True), tmp_path / "log")
+    run_apt(("sh", "-c", "echo W: lost; exit 100"), tmp_path / "log", may_fail=True)
     assert (
         capsys.readouterr().err
         == "torch-pool: sh -c 'echo W: lost; exit 100' failed: lost; going on without\n"
@@ -89,8 +89,8 @@ def test_a_command_that_may_fail_is_reported_and_passed_over(tmp_path, capsys):
 def test_a_signal_waits_until_the_command_is_done(tmp_path, number):
     # The command itself sends the signal to us, so that nothing depends on time.
     program = (
-        "import sys; from pathlib import Path; from scripts.apt import Run, run_apt\n"
-        "run_apt(Run(('sh', '-c', f'kill -{sys.argv[1]} $PPID; echo done')), Path('log'))\n"
+        "import sys; from pathlib import Path; from scripts.apt import run_apt\n"
+        "run_apt(('sh', '-c', f'kill -{sys.argv[1]} $PPID; echo done'), Path('log'))\n"
         "print('not reached')"
     )
     result = subprocess.run(
