@@ -6,15 +6,15 @@ from torch_pool.finding import Finding
 from torch_pool.profile import Devices
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.refusal import Refusal
-from torch_pool.visible import VARIABLE, judge
+from torch_pool.visible import ORDER, PCI, VARIABLE, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch_pool.nvml import Gpu
 
-ORDER = "CUDA_DEVICE_ORDER"
-PCI = "PCI_BUS_ID"
+__all__ = ["ORDER", "Choice", "choose", "find_manager", "parse_spec"]
+
 _SPEC = "TORCH_POOL_DEVICES"
 
 _PROGRAMS = ("torchrun", "accelerate", "deepspeed", "srun", "ray")
@@ -224,9 +224,7 @@ def _hold(pick: _Pick, lock_dir: str) -> _Pick:
         reason = error.strerror or error
         return _not_held(pick, "lock-failed", f"TORCH_POOL_LOCK_DIR={lock_dir!r} cannot be used: {reason}")
     if len(claimed) < pick.wanted:
-        message = (
-            f"fewer than {pick.wanted} GPUs are free: other containers hold them in {lock_dir}; wait for one"
-        )
+        message = f"{pick.wanted} wanted, fewer are free: others hold the GPUs in {lock_dir}; wait for one"
         return _not_held(pick, "gpu-held", message)
     taken = tuple(known[uuid] for uuid in claimed)
     return pick._replace(ordered=taken, reason=f"{pick.reason}, held in {lock_dir}")

@@ -20,6 +20,7 @@ _CUDA_LIBRARIES = (
     "libcudart",
     "libcudnn",
     "libcublas",
+    "libcublasLt",
     "libcufft",
     "libcurand",
     "libcusolver",
@@ -135,18 +136,16 @@ def _foreign_libraries(machine: Machine) -> "Iterator[str]":
         for name in _cuda_libraries_in(under(machine.root, directory)):
             path = os.path.join(directory, name)
             version = version_of(os.path.realpath(under(machine.root, path)))
-            if not (name.startswith("libcuda.so") and version == machine.access.driver):
+            # The driver's own libcuda may well be there, put by the container runtime.
+            if version is None or version != machine.access.driver:
                 yield f"{path} ({version or 'version unknown'})"
 
 
 def _cuda_libraries_in(directory: str) -> list[str]:
-    """One name for each library: the ABI name, such as libcudnn.so.8, by which it is loaded."""
+    """The names by which they are loaded, with the ABI number: libcudnn.so.8, not libcudnn.so.8.9.7."""
     try:
         names = os.listdir(directory)
     except OSError:
         return []
-    return sorted(
-        name
-        for name in names
-        if name.startswith(_CUDA_LIBRARIES) and ".so." in name and name.partition(".so.")[2].isdigit()
-    )
+    split = {name: name.partition(".so.") for name in names}
+    return sorted(n for n, (stem, _, abi) in split.items() if stem in _CUDA_LIBRARIES and abi.isdigit())

@@ -84,8 +84,10 @@ def check_visible(machine: Machine) -> Check:
     if value is None:
         return Check("visible", "ok", f"{VARIABLE} is unset: every GPU")
     there = "an unknown number of GPUs" if gpus is None else _count(len(gpus), "GPU")
-    if not parse_visible(value, gpus).seen:
-        seen = f"hidden by {VARIABLE}={value!r} set in this process, container has {there}"
+    visible = parse_visible(value, gpus)
+    if not visible.seen:
+        why = f" ({visible.why_not_all})" if visible.why_not_all else ""
+        seen = f"hidden by {VARIABLE}={value!r} set in this process{why}, container has {there}"
         return Check(
             "visible", "warning", seen, "unset it, or see who sets it: a scheduler such as Ray may do so"
         )

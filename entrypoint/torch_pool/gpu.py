@@ -69,12 +69,6 @@ def inspect(environ: "Mapping[str, str]", root: str = "/", cuda_major: int = 12)
     )
 
 
-def cuda_major_of(torch_version: str | None) -> int:
-    """The CUDA that a torch was built for, by its local label: 11 for 2.6.0+cu118; 12 where there is none."""
-    label = (torch_version or "").partition("+cu")[2]
-    return int(label[:-1]) if label.isdigit() and len(label) > 2 else 12
-
-
 def parse_driver_version(text: str) -> str | None:
     """The version in /proc/driver/nvidia/version, whose line differs between closed and open modules.
 

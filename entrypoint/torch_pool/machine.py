@@ -5,7 +5,8 @@ import site
 import sys
 
 from torch_pool import nvml
-from torch_pool.gpu import Access, cuda_major_of, inspect, with_probe
+from torch_pool.gpu import Access, inspect, with_probe
+from torch_pool.hardware import cuda_major
 from torch_pool.nvml import Gpu, Inventory
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.torch_version import installed_torch_version
@@ -51,6 +52,6 @@ class Machine(NamedTuple):
 def examine(environ: "Mapping[str, str]") -> Machine:
     """Look at this machine. Where a GPU is there NVML and CUDA are asked, each for 2 s at most."""
     torch = installed_torch_version([*sys.path, *site.getsitepackages()])
-    access = inspect(environ, cuda_major=cuda_major_of(torch))
+    access = inspect(environ, cuda_major=cuda_major(torch or ""))
     inventory = None if access.platform is None else nvml.query()
     return Machine(environ, with_probe(access, environ), inventory, torch, os.getuid())

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch_pool.nvml import Gpu, Mig
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+PCI = "PCI_BUS_ID"
 _REFUSES = "and CUDA then refuses to start (error 101)"
 _DIGITS = "0123456789"
 _HEXADECIMAL = frozenset("0123456789abcdef")
@@ -50,10 +52,47 @@ def judge(environ: "Mapping[str, str]", gpus: "Sequence[Gpu] | None") -> tuple[F
     visible = parse_visible(value, gpus)
     if not visible.seen:
         return (Finding("warn", "gpu-hidden", VARIABLE, describe_hidden(value, visible) + _hint(environ)),)
-    return tuple(
+    objections = tuple(
         Finding("warn", code, VARIABLE, f"{VARIABLE}={value!r} {text}")
         for code, text in _objections(visible, _hint(environ))
     )
+    return (*objections, *_judge_order(value, visible, environ, gpus or ()))
+
+
+def _judge_order(
+    value: str, visible: Visible, environ: "Mapping[str, str]", gpus: "Sequence[Gpu]"
+) -> tuple[Finding, ...]:
+    if _counts_by_bus(environ, gpus) or not any(item.isdigit() for item in visible.seen):
+        return ()
+    message = (
+        f"{VARIABLE}={value!r} counts the fastest GPU first, and the GPUs of this container differ; "
+        f"set {ORDER}={PCI} to count as nvidia-smi does"
+    )
+    return (Finding("note", "devices-order", ORDER, message),)
+
+
+def order_gpus(environ: "Mapping[str, str]", gpus: "Sequence[Gpu]") -> "tuple[Gpu | Mig, ...] | None":
+    """The devices as CUDA, and so torch, numbers them from 0; NVML's own order ignores the variables.
+
+    None where only CUDA knows: without CUDA_DEVICE_ORDER=PCI_BUS_ID it puts the fastest GPU first.
+    """
+    value = environ.get(VARIABLE)
+    seen = tuple(map(str, range(len(gpus)))) if value is None else parse_visible(value, gpus).seen
+    if any(item.isdigit() for item in seen) and not _counts_by_bus(environ, gpus):
+        return None
+    return tuple(_device(item, gpus) for item in seen)
+
+
+def _counts_by_bus(environ: "Mapping[str, str]", gpus: "Sequence[Gpu]") -> bool:
+    """Whether CUDA's indices are NVML's: among GPUs of one model no order is the faster one."""
+    return environ.get(ORDER) == PCI or len({gpu.name for gpu in gpus}) < 2
+
+
+def _device(item: str, gpus: "Sequence[Gpu]") -> "Gpu | Mig":
+    if item.isdigit():
+        return gpus[int(item)]
+    migs = [mig for gpu in gpus for mig in gpu.mig or () if _is_mig(item, gpu, mig)]
+    return migs[0] if migs else next(gpu for gpu in gpus if gpu.uuid == item)
 
 
 def describe_hidden(value: str, visible: Visible) -> str:

@@ -5,7 +5,7 @@ from torch_pool.profile import Devices
 from torch_pool.refusal import Refusal
 
 A, B = "GPU-aaaa1111", "GPU-bbbb2222"
-TWO = (Gpu(0, A, "A", 80, 10), Gpu(1, B, "B", 80, 70))
+TWO = (Gpu(0, A, "H200", 80, 10), Gpu(1, B, "H200", 80, 70))
 FOUR = tuple(Gpu(n, f"GPU-{n}{n}{n}{n}", "A", 80, 80) for n in range(4))
 SLICED = (Gpu(0, A, "A", None, None, (Mig("MIG-1", 1, 0, 10, 2), Mig("MIG-2", 2, 0, 10, 9))),)
 ONE_FREE = Devices(pick=1, choose="most-free")

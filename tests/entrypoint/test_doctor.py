@@ -98,6 +98,7 @@ def test_foreign_libraries_on_the_library_path_are_named_with_their_versions(tmp
     (old / "libcudnn.so.7.6.5").touch()
     (old / "libcudnn.so.7").symlink_to("libcudnn.so.7.6.5")
     (old / "libpng.so.16").touch()
+    (old / "libcudadebugger.so.1").touch()
     own = tmp_path / "usr/lib/python3/site-packages/nvidia/cudnn/lib"
     own.mkdir(parents=True)
     (own / "libcudnn.so.9").touch()

@@ -9,7 +9,6 @@ from torch_pool.driver import Device, Probe
 from torch_pool.finding import Finding
 from torch_pool.gpu import (
     Access,
-    cuda_major_of,
     enforce,
     inspect,
     judge_nvml,
@@ -114,14 +113,6 @@ def test_a_driver_from_525_on_is_good_enough_for_cuda_12(driver):
 def test_the_floor_is_that_of_the_images_cuda():
     assert inspect({}, str(ROOTS / "old-driver"), cuda_major=11).usable
     assert not Access("nvidia", (0,), "551.78", "551.78", cuda_major=13).usable
-
-
-@pytest.mark.parametrize(
-    ("version", "major"),
-    [("2.6.0+cu118", 11), ("2.6.0+cu124", 12), ("2.11.0+cu130", 13), ("2.6.0", 12), (None, 12)],
-)
-def test_the_cuda_of_a_torch_is_read_from_its_version(version, major):
-    assert cuda_major_of(version) == major
 
 
 def test_forward_compatibility_makes_up_for_an_old_driver():

@@ -3,11 +3,13 @@ from pathlib import Path
 
 import pytest
 from torch_pool.nvml import Gpu, Mig
-from torch_pool.visible import judge, parse_visible
+from torch_pool.visible import judge, order_gpus, parse_visible
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data" / "cuda_visible_devices.json").read_text())
 A, B = "GPU-aaaa1111-0000-0000-0000-000000000000", "GPU-aabb2222-0000-0000-0000-000000000000"
-TWO = (Gpu(0, A, "A", 8, 8), Gpu(1, B, "B", 8, 8))
+TWO = (Gpu(0, A, "A", 24, 8), Gpu(1, B, "A", 8, 8))
+UNEQUAL = (TWO[0], TWO[1]._replace(name="B"))
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 FOUR = tuple(Gpu(n, f"GPU-{n}{n}{n}{n}") for n in range(4))
 SLICED = (Gpu(0, A, "A", None, None, (Mig("MIG-1111-a", 1, 0), Mig("MIG-2222-b", 2, 0))),)
 
@@ -131,3 +133,36 @@ def test_a_mig_device_of_another_container_hides_everything():
 @pytest.mark.parametrize("value", ["7", "GPU-ffff", "MIG-9999"])
 def test_without_a_list_of_gpus_a_well_formed_value_is_believed(value):
     assert messages(value, None) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "indices"),
+    [
+        ({}, [0, 1]),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "1,0"}, [1, 0]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-aabb"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-ffff"}, []),
+    ],
+)
+def test_the_first_device_of_torch_is_the_first_visible_one(environ, indices):
+    """A monitor that takes NVML's order reads the wrong GPU."""
+    assert [gpu.nvml_index for gpu in order_gpus({**environ, **BY_BUS}, UNEQUAL)] == indices
+    assert [gpu.nvml_index for gpu in order_gpus(environ, TWO)] == indices
+
+
+def test_between_unequal_gpus_only_cuda_knows_what_an_index_means():
+    assert order_gpus({"CUDA_VISIBLE_DEVICES": "1"}, UNEQUAL) is None
+    assert order_gpus({"CUDA_VISIBLE_DEVICES": B}, UNEQUAL) == (UNEQUAL[1],)
+
+
+def test_an_index_between_unequal_gpus_is_noted():
+    (finding,) = judge({"CUDA_VISIBLE_DEVICES": "1"}, UNEQUAL)
+    assert (finding.severity, finding.code) == ("note", "devices-order")
+    assert judge({"CUDA_VISIBLE_DEVICES": "1", **BY_BUS}, UNEQUAL) == ()
+
+
+@pytest.mark.parametrize("value", ["MIG-2222-b", f"MIG-{A}/2/0"])
+def test_a_visible_mig_device_is_found_in_either_form(value):
+    assert order_gpus({"CUDA_VISIBLE_DEVICES": value}, SLICED) == (SLICED[0].mig[1],)
