@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from docker.errors import APIError
 from torch_pool.refusal import Refusal
 
 from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
@@ -15,7 +16,7 @@ from scripts.context import BUILD, lay_out_base
 from scripts.diagnosis import diagnose
 from scripts.facts import Facts, parse_facts, read_facts
 from scripts.images import ROOT
-from scripts.layers import Layer, read_layers
+from scripts.layers import Layer, read_layers, stored_bytes, total_bytes
 from scripts.lock import exclusive
 from scripts.machine import require_disk
 from scripts.rootfs import layout_digest, make_rootfs
@@ -31,12 +32,18 @@ _FOLDER = ROOT / "images" / "bases"
 
 @dataclass(frozen=True)
 class ReadyBase:
-    """A base in this engine: `tag` to build upon, `facts` of what it holds, its `layers`."""
+    """A base in this engine: `tag` to build upon, `facts` of what it holds, its `layers`.
+
+    `unpacked_bytes` is the sum of its uncompressed layers; exact where the base is built here, else rounded
+    up to disk blocks. `stored_bytes` is what the engine counts, see layers.stored_bytes.
+    """
 
     base: Base
     tag: str
     facts: Facts
     layers: tuple[Layer, ...]
+    stored_bytes: int
+    unpacked_bytes: int
 
 
 def ensure_base(builder: Builder) -> ReadyBase:
@@ -52,7 +59,9 @@ def ensure_base(builder: Builder) -> ReadyBase:
         _ensure_built(builder, base, tag)
     facts = _kept_facts(builder, tag)
     base = replace(base, require_cuda=base.require_cuda or require_cuda(facts.cuda))
-    return ReadyBase(base, tag, facts, read_layers(builder.client, tag))
+    layers, stored = read_layers(builder.client, tag), stored_bytes(builder.client, tag)
+    exact = base.kind == WHEELS or not builder.engine.image_store
+    return ReadyBase(base, tag, facts, layers, stored, stored if exact else total_bytes(layers))
 
 
 def choose_base(builder: Builder) -> tuple[Base, str]:
@@ -123,11 +132,18 @@ def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
         f"--build-arg=CUDA={base.cuda}",
         f"--label={INPUTS_LABEL}={inputs}",
     ]
-    context = lay_out_base(uv_binary())
-    dockerfile = _FOLDER / "Dockerfile"
-    run_build(
-        builder, f"the base {base.name}", tag=tag, dockerfile=dockerfile, context=context, arguments=arguments
-    )
+    replaced = image_id(builder.client, tag)
+    run_build(builder, tag, _FOLDER / "Dockerfile", lay_out_base(uv_binary()), arguments)
+    if replaced and replaced != image_id(builder.client, tag):
+        _remove_replaced(builder, replaced)
+
+
+def _remove_replaced(builder: Builder, replaced: str) -> None:
+    """Frees the 10 GB of the base that lost its name, unless an image still stands on it."""
+    try:
+        builder.client.images.remove(replaced)
+    except APIError as error:
+        print(f"the replaced base {replaced[:19]} stays: {error.explanation}", file=sys.stderr)
 
 
 def _rootfs_argument(builder: Builder, base: Base) -> list[str]:
@@ -137,9 +153,8 @@ def _rootfs_argument(builder: Builder, base: Base) -> list[str]:
     reference, suite = builder.table.rootfs["reference"], builder.table.rootfs["suite"]
     if not _registry_problem(reference):
         return [f"--build-context=rootfs=docker-image://{reference}"]
-    layout = make_rootfs(
-        BUILD / "rootfs", suite, builder.machine.apt_sources, _FOLDER / "wheels" / "dpkg.conf"
-    )
+    options = _FOLDER / "wheels" / "dpkg.conf"
+    layout = make_rootfs(BUILD / "rootfs", suite, builder.machine.apt_sources, options, builder.settings)
     return [f"--build-context=rootfs=oci-layout://{layout}@{layout_digest(layout)}"]
 
 

@@ -102,9 +102,7 @@ def _build_candidate(
         f"--build-arg=SOURCE_DATE_EPOCH={commit.time}",
         *(f"--label={name}={value}" for name, value in build_labels(commit, base).items()),
     ]
-    context = lay_out_image(image, uv_binary())
-    what = f"the image {image.name}"
-    run_build(builder, what, tag=candidate, dockerfile=path, context=context, arguments=arguments)
+    run_build(builder, candidate, path, lay_out_image(image, uv_binary()), arguments)
 
 
 def _pass_gate(

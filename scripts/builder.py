@@ -8,6 +8,7 @@ from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
+from torch_pool.refusal import Refusal
 
 from scripts.bases import Table, load_table
 from scripts.buildx import build
@@ -47,9 +48,7 @@ def open_builder(settings: Settings) -> Builder:
     return Builder(settings, engine, docker_client(), table, machine, build_inputs(machine, os.environ))
 
 
-def run_build(
-    builder: Builder, what: str, *, tag: str, dockerfile: Path, context: Path, arguments: Sequence[str]
-) -> None:
+def run_build(builder: Builder, tag: str, dockerfile: Path, context: Path, arguments: Sequence[str]) -> None:
     """Builds a Dockerfile into the engine under a tag.
 
     Raises:
@@ -64,7 +63,7 @@ def run_build(
         f"--file={dockerfile}",
         str(context),
     ]
-    build(what, command, builder.inputs.environ, BUILD / "logs" / f"{tag.replace(':', '-')}.log")
+    build(tag, command, builder.inputs.environ, BUILD / "logs" / f"{tag.replace(':', '-')}.log")
 
 
 def _output(engine: Engine, tag: str) -> list[str]:
@@ -80,6 +79,12 @@ def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None
         return dict(client.images.get(tag).labels)
     except ImageNotFound:
         return None
+
+
+def require_image(client: docker.DockerClient, tag: str) -> None:
+    """Raises Refusal where the engine has no such image."""
+    if image_labels(client, tag) is None:
+        raise Refusal(f"there is no image {tag} in this engine; `make build` makes it")
 
 
 def image_id(client: docker.DockerClient, reference: str) -> str:

@@ -21,8 +21,10 @@ _CAUSES = (
         "a registry or index refuses; log in to it (docker login) or check its address and credentials",
     ),
     (
-        r"(?i)no such host|temporary failure in name resolution|could not resolve|dns error|connection re|"
-        r"network is unreachable|i/o timeout|timed out|failed to fetch",
+        (
+            r"(?i)no such host|failure in name resolution|could not resolve|dns error|unreachable"
+            r"|connection re(?:fused|set)|i/o timeout|timed out|failed to fetch"
+        ),
         "a registry, mirror or index cannot be reached; check the network and the proxy of this machine",
     ),
     (

@@ -1,4 +1,4 @@
-"""The gate: what an image must be before it gets a tag. Each check names what was expected and what was found."""
+"""The gate: what an image must be before it gets a tag; each check says what was expected and found."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,22 @@ from scripts.base_image import ReadyBase
 from scripts.containers import Outcome, run_container
 from scripts.facts import Facts, read_facts
 from scripts.images import Image
-from scripts.layers import Layer, own_layers, read_layers, total_bytes
+from scripts.layers import Layer, read_layers, stored_bytes
 
 ECHO = "torch-pool-gate"
-BACKENDS = {"backend:cudaMallocAsync": "cudaMallocAsync"}
-LABELS = (
-    *("created", "revision", "version", "title", "description", "ref.name", "vendor", "licenses", "authors"),
+# What every image says of itself, and what no image may say of the machine that built it.
+OCI_LABELS = (
+    "authors",
+    "created",
+    "description",
+    "licenses",
+    "ref.name",
+    "revision",
+    "title",
+    "vendor",
+    "version",
 )
-FORBIDDEN = ("PROXY", "SSL_CERT", "CA_BUNDLE", "PIP_CERT", "INDEX_URL", "TOKEN", "PASSWORD", "SECRET")
+SECRET_WORDS = ("PROXY", "SSL_CERT", "CA_BUNDLE", "PIP_CERT", "INDEX_URL", "TOKEN", "PASSWORD", "SECRET")
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,7 @@ class Evidence:
     echo: Outcome
     layers: tuple[Layer, ...]
     history: tuple[str, ...]
+    added_bytes: int
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,18 @@ def collect(
     with ThreadPoolExecutor() as pool:
         facts = pool.submit(read_facts, client, tag, ["python"], imports=image.imports)
         echo = pool.submit(run_container, client, tag, ["echo", ECHO])
-        inspected = client.api.inspect_image(tag)
-        history = tuple(entry["CreatedBy"] for entry in client.api.history(tag))
-        layers = read_layers(client, tag)
-        return Evidence(
-            image, profile, base, inspected["Config"], facts.result(), echo.result(), layers, history
-        )
+    found = client.images.get(tag)
+    return Evidence(
+        image=image,
+        profile=profile,
+        base=base,
+        config=found.attrs["Config"],
+        facts=facts.result(),
+        echo=echo.result(),
+        layers=read_layers(client, tag),
+        history=tuple(entry["CreatedBy"] for entry in found.history()),
+        added_bytes=stored_bytes(client, tag) - base.stored_bytes,
+    )
 
 
 def judge(evidence: Evidence) -> tuple[Result, ...]:
@@ -91,89 +106,91 @@ def require_passed(tag: str, results: Sequence[Result]) -> None:
         )
 
 
-Pair = tuple[object, object]
+Pair = tuple[str, str]
 
 
-def _one(versions: Sequence[str]) -> str:
-    return versions[0] if len(versions) == 1 else f"{len(versions)} copies ({', '.join(versions)})"
+def _nothing(found: Sequence[str]) -> Pair:
+    return "none", "; ".join(found) or "none"
 
 
-def _installed(name: str) -> Callable[[Evidence], Pair]:
+def _one_copy(name: str) -> Callable[[Evidence], Pair]:
     def check(evidence: Evidence) -> Pair:
-        expected = _one(evidence.base.facts.installed[name])
-        return f"one {name}, {expected}", f"one {name}, {_one(evidence.facts.installed[name])}"
+        expected, found = (facts.installed[name] for facts in (evidence.base.facts, evidence.facts))
+        return f"one, {', '.join(expected)}", ("one, " if len(found) == 1 else f"{len(found)}: ") + ", ".join(
+            found
+        )
 
     return check
 
 
-def _backend(evidence: Evidence) -> Pair:
-    return evidence.profile.allocator.get("backend", "native"), evidence.facts.backend
+def _compiler(evidence: Evidence) -> Pair:
+    tools = {"cc and c++": evidence.facts.compiler, "Python.h": evidence.facts.python_headers}
+    return " and ".join(tools), " and ".join(name for name, there in tools.items() if there) or "none"
 
 
-def _baked_conf(evidence: Evidence) -> Pair:
-    environment = dict(line.partition("=")[::2] for line in evidence.config["Env"])
-    return evidence.profile.conf, environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
+def _environment(evidence: Evidence) -> dict[str, str]:
+    pairs = [line.partition("=") for line in evidence.config["Env"]]
+    return {name: value for name, _, value in pairs}
 
 
 def _labels(evidence: Evidence) -> Pair:
     labels = evidence.config["Labels"] or {}
-    expected = {
-        "profile": evidence.profile.name,
-        "conf": evidence.profile.conf,
-        "torch": evidence.facts.torch,
-        "cuda": evidence.facts.cuda,
-        "python": evidence.facts.python,
+    facts, profile = evidence.facts, evidence.profile
+    ours = {
+        "profile": profile.name,
+        "conf": profile.conf,
+        "torch": facts.torch,
+        "cuda": facts.cuda,
+        "python": facts.python,
     }
-    found = {name: labels.get(f"io.torch-pool.{name}", "") for name in expected}
-    missing = [name for name in LABELS if not labels.get(f"org.opencontainers.image.{name}")]
-    return expected, {**found, **({"missing": missing} if missing else {})}
+    wrong = [
+        f"io.torch-pool.{name}={labels.get(f'io.torch-pool.{name}')} for {value}"
+        for name, value in ours.items()
+        if labels.get(f"io.torch-pool.{name}") != value
+    ]
+    missing = [f"no {name}" for name in OCI_LABELS if not labels.get(f"org.opencontainers.image.{name}")]
+    return "all, true", "; ".join(wrong + missing) or "all, true"
 
 
 def _secrets(evidence: Evidence) -> Pair:
-    names = [line.partition("=")[0] for line in evidence.config["Env"]]
-    found = [name for name in names if any(word in name.upper() for word in FORBIDDEN)]
-    found += [line for line in evidence.history if "BEGIN CERTIFICATE" in line or "_PROXY=" in line.upper()]
-    return [], found
+    names = [name for name in _environment(evidence) if any(word in name.upper() for word in SECRET_WORDS)]
+    lines = [line for line in evidence.history if "BEGIN CERTIFICATE" in line or "_PROXY=" in line.upper()]
+    return _nothing(names + lines)
+
+
+def _echo(evidence: Evidence) -> Pair:
+    return f"{ECHO} and status 0", f"{evidence.echo.stdout.strip()} and status {evidence.echo.status}"
 
 
 def _nvidia(evidence: Evidence) -> Pair:
-    environment = dict(line.partition("=")[::2] for line in evidence.config["Env"])
+    environment = _environment(evidence)
     names = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA")
     expected = ("void", "compute,utility", evidence.base.base.require_cuda)
-    return " ".join(expected), " ".join(environment.get(name, "") for name in names)
+    return " ".join(expected), " ".join(environment.get(name, "unset") for name in names)
 
 
-def _size(evidence: Evidence) -> Pair:
-    budget = evidence.image.budget_mb
-    added = total_bytes(own_layers(evidence.layers, evidence.base.layers)) / 1e6
-    fits = f"at most {budget} MB more than its base"
-    return fits, fits if added <= budget else f"{added:.1f} MB more than its base"
-
-
-def _base_size(evidence: Evidence) -> Pair:
-    budget = evidence.base.base.budget_mb
-    size = total_bytes(evidence.base.layers) / 1e6
-    fits = f"at most {budget} MB" if budget else "no budget"
-    return fits, fits if not budget or size <= budget else f"{size:.0f} MB"
+def _within(size_bytes: int, budget_mb: int | None) -> Pair:
+    fits = f"at most {budget_mb} MB"
+    return fits, fits if budget_mb is None or size_bytes <= budget_mb * 1e6 else f"{size_bytes / 1e6:.1f} MB"
 
 
 CHECKS: tuple[tuple[str, Callable[[Evidence], Pair]], ...] = (
     ("torch", lambda e: (e.base.base.torch or e.base.facts.torch, e.facts.torch)),
     ("CUDA", lambda e: (e.base.base.cuda or e.base.facts.cuda, e.facts.cuda)),
-    ("copies of torch", _installed("torch")),
-    ("copies of numpy", _installed("numpy")),
-    ("requirements", lambda e: ((), e.facts.missing_requirements)),
-    ("imports", lambda e: ((), e.facts.failed_imports)),
-    ("compiler", lambda e: ((True, True), (e.facts.compiler, e.facts.python_headers))),
+    ("copies of torch", _one_copy("torch")),
+    ("copies of numpy", _one_copy("numpy")),
+    ("unmet needs", lambda e: _nothing(e.facts.missing_requirements)),
+    ("failed imports", lambda e: _nothing(e.facts.failed_imports)),
+    ("compiler", _compiler),
     ("labels", _labels),
-    ("no secrets", _secrets),
+    ("secrets", _secrets),
     ("user", lambda e: ("1000:0", f"{e.facts.uid}:{e.facts.gid}")),
-    ("writable", lambda e: ((), e.facts.unwritable)),
-    ("modes", lambda e: ((), e.facts.wrong_modes)),
-    ("stdout of echo", lambda e: ((0, f"{ECHO}\n"), (e.echo.status, e.echo.stdout))),
-    ("backend", _backend),
-    ("baked conf", _baked_conf),
+    ("unwritable", lambda e: _nothing(e.facts.unwritable)),
+    ("wrong modes", lambda e: _nothing(e.facts.wrong_modes)),
+    ("echo", _echo),
+    ("backend", lambda e: (e.profile.allocator.get("backend", "native"), e.facts.backend)),
+    ("baked conf", lambda e: (e.profile.conf, _environment(e).get("PYTORCH_CUDA_ALLOC_CONF", "unset"))),
     ("NVIDIA variables", _nvidia),
-    ("base size", _base_size),
-    ("size", _size),
+    ("size of base", lambda e: _within(e.base.unpacked_bytes, e.base.base.budget_mb)),
+    ("size added", lambda e: _within(e.added_bytes, e.image.budget_mb)),
 )

@@ -1,4 +1,4 @@
-"""What a build takes from the machine: secrets, proxies and environment for buildx, never a layer or a label."""
+"""What a build takes from the machine: secrets and proxies for buildx, never a layer or a label."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Inputs:
 
 
 def build_inputs(machine: Machine, environ: Mapping[str, str]) -> Inputs:
-    """Secrets and proxies by name, their values in the environment only: a process list shows no credential."""
+    """Secrets and proxies by name, their values only in the environment: no process list shows them."""
     values = {fact.name: fact.value for fact in machine.proxies}
     arguments = [word for name in values for word in ("--build-arg", name)]
     if machine.ca_bundle:

@@ -17,7 +17,7 @@ LICENSES = "BSD-3-Clause AND PSF-2.0 AND LicenseRef-NVIDIA-CUDA-EULA"
 
 @dataclass(frozen=True)
 class Commit:
-    """The commit of the checkout: its id, its time in seconds since 1970, and whether files differ from it."""
+    """The commit of the checkout: id, time in seconds since 1970, whether files differ from it."""
 
     id: str
     time: int

@@ -1,4 +1,4 @@
-"""Layers: an image's size, as the sum of its uncompressed layers, and what of it is not its base's."""
+"""Layers: where an image's bytes are, and how many of them are not its base's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import docker
 
 @dataclass(frozen=True)
 class Layer:
-    """`size_bytes` unpacked; `created_by` is the instruction."""
+    """`size_bytes` as the engine unpacked it, in whole disk blocks; `created_by` is the instruction."""
 
     diff_id: str
     size_bytes: int
@@ -17,20 +17,16 @@ class Layer:
 
 
 def read_layers(client: docker.DockerClient, image: str) -> tuple[Layer, ...]:
-    """The layers of an image, the oldest first.
-
-    The sizes are of the history, which is of unpacked layers in either image store of an engine; the size that
-    `docker images` shows is not: with the containerd store it counts compressed blobs too.
-    """
-    diff_ids = client.api.inspect_image(image)["RootFS"]["Layers"]
-    return match_layers(diff_ids, client.api.history(image))
+    """The layers of an image, the oldest first, each with its size on the engine's disk."""
+    found = client.images.get(image)
+    return match_layers(found.attrs["RootFS"]["Layers"], found.history())
 
 
 def match_layers(diff_ids: Sequence[str], history: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
-    """Pairs diff ids with history entries (the newest first); entries without a layer have size 0.
+    """Pairs diff ids with history entries, the newest first.
 
-    An entry of size 0 may still have a layer (a folder that was there already), so where there are more layers
-    than entries with a size, entries that write files fill up.
+    The engine does not say which entries have a layer: those with a size do, and BuildKit makes one for every
+    instruction that may write. Where the counts differ (another builder made the base) only sizes decide.
     """
     entries = [entry for entry in reversed(history) if _has_layer(entry)]
     if len(entries) != len(diff_ids):
@@ -57,3 +53,13 @@ def own_layers(layers: Sequence[Layer], base: Sequence[Layer]) -> tuple[Layer, .
 
 def total_bytes(layers: Sequence[Layer]) -> int:
     return sum(layer.size_bytes for layer in layers)
+
+
+def stored_bytes(client: docker.DockerClient, image: str) -> int:
+    """The bytes of an image's layers as the engine stores them.
+
+    That is unpacked in the classic store. In containerd's it is the blobs: what we build is exported
+    uncompressed, so there too it is the sum of the unpacked layers; of a pulled base it is compressed.
+    """
+    size: int = client.images.get(image).attrs["Size"]
+    return size

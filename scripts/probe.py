@@ -7,17 +7,19 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import stat
 import sys
 import sysconfig
 import tempfile
 from importlib.metadata import distributions
+from pathlib import Path
+
+import torch
 
 
 def main() -> None:
     """Prints the facts; the names to import stand in the environment variable IMPORTS."""
-    import torch  # noqa: PLC0415 -- after the start, so that its own failure is this program's traceback
-
     release = platform.freedesktop_os_release()
     facts = {
         "torch": torch.__version__,
@@ -27,14 +29,15 @@ def main() -> None:
         "distribution": release["ID"] + release.get("VERSION_ID", ""),
         "backend": torch.cuda.get_allocator_backend(),
         "installed": installed("torch", "numpy"),
-        "missing_requirements": missing_requirements(),
         "uid": os.getuid(),
         "gid": os.getgid(),
         "unwritable": [path for path in writable_promises() if not is_writable(path)],
         "wrong_modes": wrong_modes("/opt/torch-pool"),
         "failed_imports": failed_imports(os.environ.get("TORCH_POOL_PROBE_IMPORTS", "").split()),
+        # After the imports: pip loads a distutils that setuptools would then refuse.
+        "missing_requirements": missing_requirements(),
         "compiler": has_command("cc") and has_command("c++"),
-        "python_headers": os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"),
+        "python_headers": Path(sysconfig.get_paths()["include"], "Python.h").exists(),
     }
     json.dump(facts, sys.stdout)
 
@@ -67,7 +70,7 @@ def missing_requirements() -> list[str]:
 def writable_promises() -> list[str]:
     """Where any user must be able to write."""
     home = os.environ.get("HOME", "/")
-    return [home, os.path.join(home, ".cache"), "/workspace", tempfile.gettempdir()]
+    return [home, f"{home}/.cache", "/workspace", tempfile.gettempdir()]
 
 
 def is_writable(path: str) -> bool:
@@ -83,7 +86,7 @@ def wrong_modes(root: str) -> list[str]:
     """Files that are not root's with 0644 or 0755, folders that are not root's with 0755."""
     wrong = []
     for folder, folders, files in os.walk(root):
-        for path in [os.path.join(folder, name) for name in folders + files]:
+        for path in [f"{folder}/{name}" for name in folders + files]:
             found = os.lstat(path)
             allowed = {0o755} if stat.S_ISDIR(found.st_mode) else {0o644, 0o755}
             if not stat.S_ISLNK(found.st_mode) and (
@@ -105,7 +108,7 @@ def failed_imports(names: list[str]) -> list[str]:
 
 
 def has_command(name: str) -> bool:
-    return any(os.access(os.path.join(folder, name), os.X_OK) for folder in os.get_exec_path())
+    return shutil.which(name) is not None
 
 
 main()

@@ -16,12 +16,13 @@ def print_report(image: Image, evidence: Evidence, results: Sequence[Result], ou
     for result in results:
         mark, text = ("ok", result.found) if result.passed else ("FAILED", _failure(result))
         print(f"  {mark:<7}{result.check:<18}{_cut(text, _WIDTH - 27)}", file=out)
-    print(f"\n{'MB':>9}  layer of {image.name}", file=out)
+    print(f"\n{'MB':>9}  layer of {image.name}, on disk (+: not of its base)", file=out)
     own = own_layers(evidence.layers, evidence.base.layers)
     for layer in evidence.layers:
         print(format_layer(layer, own=layer in own), file=out)
-    total, added = total_bytes(evidence.layers), total_bytes(own)
-    print(f"{total / 1e6:>9.1f}  in all, {added / 1e6:.2f} MB of it added to {evidence.base.tag}", file=out)
+    unpacked = evidence.base.unpacked_bytes + evidence.added_bytes
+    print(f"{total_bytes(evidence.layers) / 1e6:>9.2f}  on disk", file=out)
+    print(f"{unpacked / 1e6:>9.2f}  unpacked, {evidence.added_bytes / 1e6:.2f} of it added", file=out)
 
 
 def format_layer(layer: Layer, *, own: bool) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,16 +12,18 @@ from typing import Any
 
 from torch_pool.refusal import Refusal
 
-from scripts.apt import install_command, run_apt
-from scripts.context import BUILD
+from scripts.apt import apt_install
 from scripts.machine import AptSource, sources_list
+from scripts.settings import Settings
 
 # Merged /usr without the package `usrmerge`, which would bring 50 MB of Perl.
 HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr"
 EPOCH = "1735689600"  # 2025-01-01: file times that do not differ from build to build
 
 
-def make_rootfs(folder: Path, suite: str, sources: Sequence[AptSource], dpkg_options: Path) -> Path:
+def make_rootfs(
+    folder: Path, suite: str, sources: Sequence[AptSource], dpkg_options: Path, settings: Settings
+) -> Path:
     """Makes the root file system of a Debian suite with mmdebstrap and returns the OCI layout's folder.
 
     What is made is reproducible for one state of the mirror. The
@@ -34,7 +35,7 @@ def make_rootfs(folder: Path, suite: str, sources: Sequence[AptSource], dpkg_opt
     layout = folder / f"rootfs-{suite}"
     if (layout / "index.json").exists():
         return layout
-    _require_tools(suite, sources)
+    _require_tools(suite, sources, settings)
     print(f"making a Debian {suite} root file system from this machine's mirror", file=sys.stderr)
     partial = folder / f"rootfs-{suite}.partial-{os.getpid()}"
     shutil.rmtree(partial, ignore_errors=True)
@@ -49,21 +50,14 @@ def make_rootfs(folder: Path, suite: str, sources: Sequence[AptSource], dpkg_opt
     return layout
 
 
-def _require_tools(suite: str, sources: Sequence[AptSource]) -> None:
+def _require_tools(suite: str, sources: Sequence[AptSource], settings: Settings) -> None:
     if not sources:
         raise Refusal(
-            f"this machine's apt knows no Debian mirror, which the root file system ({suite}) of the wheels base "
-            "comes from; use a base from a registry, with BASE_REGISTRY if only a mirror can be reached"
+            f"this machine's apt knows no Debian mirror to make the root file system ({suite}) of the wheels "
+            "base from; use a base from a registry, with BASE_REGISTRY if only a mirror can be reached"
         )
-    if shutil.which("mmdebstrap"):
-        return
-    command = install_command(["mmdebstrap"])
-    if os.geteuid() != 0:
-        raise Refusal(
-            f"mmdebstrap is missing, which the wheels base is made with; as root: {shlex.join(command)}"
-        )
-    print(f"torch-pool: + {shlex.join(command)}", file=sys.stderr)
-    run_apt(command, BUILD / "logs" / "apt.log")
+    if not shutil.which("mmdebstrap"):
+        apt_install(["mmdebstrap"], settings, "to make the root file system of the wheels base")
 
 
 def _debootstrap(tar: Path, suite: str, sources: Sequence[str], dpkg_options: Path) -> None:
