@@ -248,4 +248,4 @@ def _export(pick: _Pick, environ: "Mapping[str, str]", gpus: "Sequence[Gpu]") ->
 
 
 def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit()
+    return word.isascii() and word.isdigit() and len(word) < 5

@@ -17,6 +17,7 @@ ORDER = "CUDA_DEVICE_ORDER"
 PCI = "PCI_BUS_ID"
 _REFUSES = "and CUDA then refuses to start (error 101)"
 _DIGITS = "0123456789"
+_ULONG_MAX = 2**64 - 1
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -146,7 +147,11 @@ def _leading_number(item: str) -> int | None:
     text = item.lstrip()
     digits = text.removeprefix("+")
     digits = digits[: len(digits) - len(digits.lstrip(_DIGITS))]
-    return int(digits) & 0xFFFFFFFF if digits else None
+    if not digits:
+        return None
+    # strtoul stops at the largest unsigned long, of which the driver keeps the lower 32 bits.
+    number = _ULONG_MAX if len(digits.lstrip("0")) > 20 else min(int(digits[-20:]), _ULONG_MAX)
+    return number & 0xFFFFFFFF
 
 
 def _no_index(item: str) -> str:
@@ -154,7 +159,7 @@ def _no_index(item: str) -> str:
     if not text:
         return "an empty item ends the list"
     if text.startswith("-"):
-        return f"{text} ends the list"
+        return f"{text!r} ends the list"
     if text[0] in "'\"":
         return "the quotes are part of the value, which is what docker --env-file does; leave them out"
     return f"{text!r} is no index, and ends the list"
@@ -202,7 +207,7 @@ def _hexadecimal(uuid: str) -> str:
 def _read_migs(asked: tuple[str, ...], items: list[str], gpus: "Sequence[Gpu] | None") -> Visible:
     first = items[0].strip()
     if gpus is not None and not any(_is_mig(first, gpu, mig) for gpu in gpus for mig in gpu.mig or ()):
-        return Visible(asked, (), f"{first} is no MIG device of this container")
+        return Visible(asked, (), f"{first!r} is no MIG device of this container")
     if len(asked) == 1:
         return Visible(asked, asked)
     why = "a process can use one MIG device, the first; give each process its own container or its own value"

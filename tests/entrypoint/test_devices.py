@@ -35,7 +35,9 @@ def test_a_count_is_picked_the_way_the_profile_says():
     assert parse_spec("2", "most-free") == Devices(pick=2, choose="most-free")
 
 
-@pytest.mark.parametrize("text", ["", "0", "none", "0-3", "0,0", "0,GPU-a", "-1", "1,", "gpu-8a56", "²"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "none", "0-3", "0,0", "0,GPU-a", "-1", "1,", "gpu-8a56", "²", "9" * 5000]
+)
 def test_nonsense_is_refused_with_its_value(text):
     with pytest.raises(Refusal, match=r"TORCH_POOL_DEVICES="):
         parse_spec(text)

@@ -95,7 +95,7 @@ def test_both_spellings_of_the_driver_version_are_read(line, version):
         ("no-libcuda", {}, "gpu-no-libcuda", "NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is unset)"),
         ("old-driver", {}, "gpu-old-driver", "driver 470.223.02 is too old: CUDA 12 needs >= 525"),
         ("h200", {"CUDA_VISIBLE_DEVICES": ""}, "gpu-hidden", "CUDA_VISIBLE_DEVICES='' hides every GPU"),
-        ("h200", {"CUDA_VISIBLE_DEVICES": "-1"}, "gpu-hidden", "-1 ends the list; unset it"),
+        ("h200", {"CUDA_VISIBLE_DEVICES": "-1"}, "gpu-hidden", "'-1' ends the list; unset it"),
         ("h200", {"CUDA_VISIBLE_DEVICES": "void"}, "gpu-hidden", "'void' is no index"),
     ],
 )

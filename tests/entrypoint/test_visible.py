@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch_pool.nvml import Gpu, Mig
 from torch_pool.visible import judge, order_gpus, parse_visible
 
@@ -127,7 +129,7 @@ def test_of_several_mig_devices_a_process_uses_the_first(value):
 
 
 def test_a_mig_device_of_another_container_hides_everything():
-    assert "MIG-9999 is no MIG device of this container" in messages("MIG-9999", SLICED)[0]
+    assert "'MIG-9999' is no MIG device of this container" in messages("MIG-9999", SLICED)[0]
 
 
 @pytest.mark.parametrize("value", ["7", "GPU-ffff", "MIG-9999"])
@@ -166,3 +168,15 @@ def test_an_index_between_unequal_gpus_is_noted():
 @pytest.mark.parametrize("value", ["MIG-2222-b", f"MIG-{A}/2/0"])
 def test_a_visible_mig_device_is_found_in_either_form(value):
     assert order_gpus({"CUDA_VISIBLE_DEVICES": value}, SLICED) == (SLICED[0].mig[1],)
+
+
+@given(st.text(alphabet='0123456789-+, GPUMIabx;:/"\t', max_size=40) | st.text(max_size=20))
+def test_no_value_is_too_strange_to_be_judged(value):
+    visible = parse_visible(value, TWO)
+    assert len(visible.seen) <= len(TWO)
+    for finding in judge({"CUDA_VISIBLE_DEVICES": value}, TWO):
+        assert "\n" not in finding.message
+
+
+def test_a_number_too_long_for_the_driver_is_no_device():
+    assert parse_visible("1" * 5000, TWO).seen == ()
