@@ -1,0 +1,106 @@
+"""Image tests: real containers of the images that `make build-all` makes, on the real engine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# Its reaper is pulled from a registry; our containers carry a label and are removed by it.
+os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
+
+import docker
+from testcontainers.core.container import DockerContainer
+
+from scripts.engine import docker_client
+from scripts.images import ROOT, load_images
+
+LABEL = "io.torch-pool.container"
+IMAGES = sorted(load_images())
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[docker.DockerClient]:
+    """The engine, with every image built and passed by the gate; containers of these tests are removed."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_POOL_CLI_")}
+    environ |= {
+        "PYTHONPATH": str(ROOT / "entrypoint"),
+        "PROFILE": "",
+        "BASE": "",
+        "REGISTRY": "",
+        "NO_CACHE": "",
+    }
+    subprocess.run([sys.executable, "-m", "scripts", "build-all"], cwd=ROOT, env=environ, check=True)
+    client = docker_client()
+    yield client
+    for container in client.containers.list(all=True, filters={"label": f"{LABEL}=test"}):
+        container.remove(force=True)
+    client.close()
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(client: docker.DockerClient) -> Iterator[Run]:
+    """Runs a command in a new container of an image to its end, its two streams apart."""
+    started: list[DockerContainer] = []
+
+    def run(image: str, *command: str, timeout_seconds: float = 180, **options: object) -> Ended:
+        container = start(started, image, *command, **options)
+        wrapped = container.get_wrapped_container()
+        status = wrapped.wait(timeout=timeout_seconds)["StatusCode"]
+        out, err = (
+            wrapped.logs(stdout=stdout, stderr=not stdout).decode("utf-8", "surrogateescape")
+            for stdout in (True, False)
+        )
+        return Ended(status, out, err)
+
+    yield run
+    for container in started:
+        container.stop()
+
+
+@pytest.fixture
+def started(client: docker.DockerClient) -> Iterator[Callable[..., DockerContainer]]:
+    """Starts a container and leaves it running until the test ends."""
+    containers: list[DockerContainer] = []
+    yield lambda image, *command, **options: start(containers, image, *command, **options)
+    for container in containers:
+        container.stop()
+
+
+def start(kept: list[DockerContainer], image: str, *command: str, **options: object) -> DockerContainer:
+    """`image` is a profile's name or a whole reference; options are those of the docker SDK's run."""
+    reference = f"torch-pool:{image}" if image in IMAGES else image
+    container = DockerContainer(reference).with_kwargs(labels={LABEL: "test"}, **options)
+    # The SDK's list form: a string would be split like a shell's line.
+    container._command = list(command)
+    kept.append(container)
+    return container.start()
+
+
+@pytest.fixture(params=IMAGES)
+def image(request: pytest.FixtureRequest) -> str:
+    """Every image in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A folder of the host that another uid owns."""
+    folder = tmp_path / "workspace"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, 4321, 0)
+    return folder
