@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +80,19 @@ def started(client: docker.DockerClient) -> Iterator[Callable[..., DockerContain
         container.stop()
 
 
-def start(kept: list[DockerContainer], image: str, *command: str, **options: object) -> DockerContainer:
-    """`image` is a profile's name or a whole reference; options are those of the docker SDK's run."""
-    reference = f"torch-pool:{image}" if image in IMAGES else image
-    container = DockerContainer(reference).with_kwargs(labels={LABEL: "test"}, **options)
+def start(
+    kept: list[DockerContainer],
+    image: str,
+    *command: str,
+    environment: Mapping[str, str] | None = None,
+    volumes: Mapping[Path, str] | None = None,
+    **options: object,
+) -> DockerContainer:
+    """`image` is a profile's name or a whole reference; further options are those of the docker SDK's run."""
+    container = DockerContainer(f"torch-pool:{image}" if image in IMAGES else image)
+    container.with_envs(**(environment or {})).with_kwargs(labels={LABEL: "test"}, **options)
+    for host, inside in (volumes or {}).items():
+        container.with_volume_mapping(str(host), inside, "rw")
     # The SDK's list form: a string would be split like a shell's line.
     container._command = list(command)
     kept.append(container)

@@ -39,8 +39,8 @@ def test_any_user_can_write_also_where_the_entrypoint_is_bypassed(user, run):
 
 
 def test_a_mounted_folder_of_another_uid_works_with_that_uid(workspace, run):
-    mount = {str(workspace): {"bind": "/workspace", "mode": "rw"}}
-    ended = run("infer", "sh", "-c", "echo 1 > made && stat -c %u made", user="4321:0", volumes=mount)
+    script = "echo 1 > made && stat -c %u made"
+    ended = run("infer", "sh", "-c", script, user="4321:0", volumes={workspace: "/workspace"})
     assert ended.stdout == "4321\n"
     assert (workspace / "made").read_text() == "1\n"
 
