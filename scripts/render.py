@@ -75,7 +75,7 @@ def plain_value(value: object) -> object:
     """
     if isinstance(value, jinja2.Undefined):
         return value
-    if not isinstance(value, str | int):
+    if not isinstance(value, str | int) or isinstance(value, bool):
         raise UnsafeValueError(f"{value!r} is no text, so a Dockerfile cannot hold it")
     unsafe = sorted({letter for letter in str(value) if letter in "\"'`$\\" or not letter.isprintable()})
     if unsafe:
@@ -97,12 +97,17 @@ def template_line(error: BaseException, template: Path) -> int:
 
 
 def write_if_changed(path: Path, text: str) -> bool:
-    """Replaces the file in one step, so that an interruption leaves the old one whole."""
-    if path.exists() and path.read_text("utf-8") == text:
+    """Replaces the file in one step, so that a failure leaves the old one, and only that."""
+    data = text.encode()
+    if path.exists() and path.read_bytes() == data:
         return False
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".Dockerfile.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return True
