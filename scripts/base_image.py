@@ -7,11 +7,10 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from docker.errors import APIError
 from torch_pool.refusal import Refusal
 
 from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
-from scripts.builder import Builder, image_id, image_labels, run_build, uv_binary
+from scripts.builder import Builder, image_id, image_labels, remove_nameless, run_build, uv_binary
 from scripts.context import BUILD, lay_out_base
 from scripts.diagnosis import diagnose
 from scripts.facts import Facts, parse_facts, read_facts
@@ -71,7 +70,7 @@ def choose_base(builder: Builder) -> tuple[Base, str]:
         Refusal: BASE names one thing, and that cannot be had.
     """
     settings = builder.settings
-    choices = candidates(settings.base, builder.table, settings.base_registry.value)
+    choices = candidates(settings.base, builder.table, settings.base_registry)
     for base in choices:
         if _is_local(builder, base):
             return base, "in this engine already"
@@ -134,16 +133,8 @@ def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
     ]
     replaced = image_id(builder.client, tag)
     run_build(builder, tag, _FOLDER / "Dockerfile", lay_out_base(uv_binary()), arguments)
-    if replaced and replaced != image_id(builder.client, tag):
-        _remove_replaced(builder, replaced)
-
-
-def _remove_replaced(builder: Builder, replaced: str) -> None:
-    """Frees the 10 GB of the base that lost its name, unless an image still stands on it."""
-    try:
-        builder.client.images.remove(replaced)
-    except APIError as error:
-        print(f"the replaced base {replaced[:19]} stays: {error.explanation}", file=sys.stderr)
+    if replaced != image_id(builder.client, tag):
+        remove_nameless(builder.client, replaced)
 
 
 def _rootfs_argument(builder: Builder, base: Base) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from torch_pool.refusal import USAGE, Refusal
 
 from scripts.images import ROOT
+from scripts.reference import REFERENCE, choose_registry
 from scripts.settings import Setting, nearest, shown
 from scripts.table import read_table, to_record
 
@@ -57,20 +58,25 @@ def load_table(path: Path = TABLE) -> Table:
     Raises:
         Refusal: the file cannot be read, or a row lacks a key or has one that is not known.
     """
-    values = read_table(path)
-    bases = {name: _read_row(name, row, path) for name, row in values["bases"].items()}
-    return Table(values["default"], bases, values["rootfs"])
+    table = to_record(Table, read_table(path), path.name)
+    bases = {name: _read_row(name, row, path) for name, row in table.bases.items()}
+    for name in (table.default, WHEELS):
+        if name not in bases:
+            raise Refusal(f"{path.name} names the base {name}, but has no such row; rows: {', '.join(bases)}")
+    return replace(table, bases=bases)
 
 
-def _read_row(name: str, row: Mapping[str, Any], path: Path) -> Base:
+def _read_row(name: str, row: Any, path: Path) -> Base:
+    if not isinstance(row, Mapping):
+        raise Refusal(f"{path.name}, row {name} holds no mapping of keys to values")
     return to_record(Base, {"name": name, **row}, f"{path.name}, row {name}")
 
 
-def candidates(setting: Setting, table: Table, mirror: str) -> tuple[Base, ...]:
+def candidates(setting: Setting, table: Table, mirror: Setting) -> tuple[Base, ...]:
     """The bases that BASE may mean, in the order in which to try them; `mirror` replaces their registry.
 
     Raises:
-        Refusal: the value is no row of the table and no reference.
+        Refusal: the value is no row of the table and no reference, or the mirror is no registry.
     """
     if setting.value == "auto":
         rows: tuple[Base, ...] = (table.bases[table.default], table.bases[WHEELS])
@@ -78,34 +84,30 @@ def candidates(setting: Setting, table: Table, mirror: str) -> tuple[Base, ...]:
         rows = (table.bases[setting.value],)
     else:
         rows = (_any_reference(setting, table),)
-    return tuple(_mirrored(base, mirror) for base in rows)
-
-
-_REFERENCE = re.compile(
-    r"(?P<path>[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
+    registry = choose_registry(mirror)
+    return tuple(_mirrored(base, registry) for base in rows)
 
 
 def _any_reference(setting: Setting, table: Table) -> Base:
-    match = _REFERENCE.fullmatch(setting.value)
+    match = REFERENCE.fullmatch(setting.value)
     if not match or not (match["tag"] or match["digest"] or "/" in setting.value):
         known = nearest(setting.value, ["auto", *table.bases])
         raise Refusal(
             f"BASE is {shown(setting.value)} (from {setting.origin}), no base and no reference{known}",
             USAGE,
         )
-    name = re.sub(r"[^a-z0-9.-]+", "-", setting.value.lower().partition("@")[0])
     reference = setting.value.partition("@")[0]
+    # It becomes a tag of ours, which may have 128 characters; what differs behind them is seen in its inputs.
+    name = re.sub(r"[^a-z0-9.-]+", "-", reference.lower())[:128]
     return Base(name, REGISTRY, reference, match["digest"])
 
 
-def _mirrored(base: Base, mirror: str) -> Base:
-    if not mirror or base.kind != REGISTRY:
+def _mirrored(base: Base, registry: str) -> Base:
+    if not registry or base.kind != REGISTRY:
         return base
     host, slash, rest = base.reference.partition("/")
     path = rest if slash and ("." in host or ":" in host or host == "localhost") else base.reference
-    return replace(base, reference=f"{mirror.rstrip('/')}/{path}")
+    return replace(base, reference=f"{registry}/{path}")
 
 
 def missing_tag(base: Base, setting: Setting, table: Table, reason: str) -> Refusal:

@@ -8,7 +8,15 @@ from torch_pool.refusal import Refusal
 from scripts import gate
 from scripts.base_image import ReadyBase, ensure_base
 from scripts.bases import candidates, load_table
-from scripts.builder import Builder, image_id, image_labels, open_builder, run_build, uv_binary
+from scripts.builder import (
+    Builder,
+    image_id,
+    image_labels,
+    open_builder,
+    remove_nameless,
+    run_build,
+    uv_binary,
+)
 from scripts.context import BUILD, lay_out_image
 from scripts.images import Image, load_images
 from scripts.labels import build_labels, read_commit
@@ -59,7 +67,7 @@ def print_plan(image: Image, settings: Settings) -> None:
         Refusal: the profile is wrong, or BASE is no base and no reference.
     """
     profile = load_image_profile(image)
-    bases = candidates(settings.base, load_table(), settings.base_registry.value)
+    bases = candidates(settings.base, load_table(), settings.base_registry)
     names = " or ".join(base.pinned or f"the {base.name} base, built here" for base in bases)
     print(f"plan: {rolling_tag(image, settings)} from {names}, conf {profile.conf}", file=sys.stderr)
 
@@ -118,6 +126,8 @@ def _pass_gate(
     print_report(image, evidence, results, sys.stderr)
     gate.require_passed(rolling, results)
     tags = rolling, content_tag(rolling, evidence.facts)
+    replaced = image_id(builder.client, rolling)
     for tag in tags:
         builder.client.images.get(candidate).tag(*tag.rsplit(":", 1))
+    remove_nameless(builder.client, replaced)
     return tags

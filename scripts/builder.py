@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import APIError, ImageNotFound
 from torch_pool.refusal import Refusal
 
 from scripts.bases import Table, load_table
@@ -93,6 +93,19 @@ def image_id(client: docker.DockerClient, reference: str) -> str:
         return str(client.images.get(reference).id)
     except ImageNotFound:
         return ""
+
+
+def remove_nameless(client: docker.DockerClient, identity: str) -> None:
+    """Frees an image that lost its last name to a newer one: with old bases below them they fill a disk.
+
+    One that a container or another image still uses stays; `docker image prune` takes it later.
+    """
+    if not identity or not image_id(client, identity) or client.images.get(identity).tags:
+        return
+    try:
+        client.images.remove(identity)
+    except APIError as error:
+        print(f"the replaced image {identity[:19]} stays: {error.explanation}", file=sys.stderr)
 
 
 def uv_binary() -> Path:

@@ -25,7 +25,8 @@ def main(settings: Settings) -> int:
     table = load_table()
     rows = [base for base in table.bases.values() if base.kind == REGISTRY]
     if settings.base.value != "auto":
-        rows = [base for base in candidates(settings.base, table, "") if base in rows]
+        named = {base.name for base in candidates(settings.base, table, settings.base_registry)}
+        rows = [base for base in rows if base.name in named]
     if not rows:
         raise Refusal(f"BASE={settings.base.value} is no row of {TABLE.name} that comes from a registry")
     ensure_engine(settings)
@@ -39,9 +40,7 @@ def main(settings: Settings) -> int:
 
 
 def _mirrored(base: Base, settings: Settings) -> str:
-    (mirrored,) = candidates(
-        settings.base._replace(value=base.name), load_table(), settings.base_registry.value
-    )
+    (mirrored,) = candidates(settings.base._replace(value=base.name), load_table(), settings.base_registry)
     return mirrored.reference
 
 

@@ -2,13 +2,19 @@
 
 from scripts.facts import Facts
 from scripts.images import Image
+from scripts.reference import choose_registry
 from scripts.settings import Settings
 
 PROFILE_LABEL = "io.torch-pool.profile"
 
 
 def repository(settings: Settings) -> str:
-    registry = settings.registry.value.rstrip("/")
+    """Such as torch-pool, or registry.example.com/team/torch-pool.
+
+    Raises:
+        Refusal: REGISTRY is no registry.
+    """
+    registry = choose_registry(settings.registry)
     return f"{registry}/torch-pool" if registry else "torch-pool"
 
 

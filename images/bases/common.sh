@@ -12,7 +12,7 @@ command -v g++ >/dev/null || missing+=(g++)
 [ ${#missing[@]} -eq 0 ] || bash "$here/apt.sh" "${missing[@]}"
 
 mkdir -p /opt/torch-pool/bin
-ln -s "$python" /opt/torch-pool/bin/python
+ln -sf "$python" /opt/torch-pool/bin/python
 "$python" -I -m pip --version >/dev/null 2>&1 || bash "$here/uv.sh" "$python" -r "$here/pip.txt"
 bash "$here/uv.sh" "$python" --target /opt/torch-pool/vendor -r "$here/common.txt"
 rm -f /opt/torch-pool/vendor/.lock
