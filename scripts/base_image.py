@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch_pool.refusal import Refusal
 
 from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
 from scripts.builder import Builder, image_id, image_labels, remove_nameless, run_build, uv_binary
-from scripts.context import BUILD, lay_out_base
+from scripts.context import BUILD, lay_out_base, source_files
 from scripts.diagnosis import diagnose
 from scripts.facts import Facts, parse_facts, read_facts
 from scripts.images import ROOT
@@ -107,34 +108,39 @@ def _ensure_built(builder: Builder, base: Base, tag: str) -> None:
     labels = image_labels(builder.client, tag)
     if labels is not None and INPUTS_LABEL not in labels:
         raise Refusal(f"the name {tag} is taken by an image that is not ours; remove or rename that image")
-    wanted = base_inputs(base)
+    wanted = base_inputs(base, builder.table.rootfs)
     if labels is None or labels[INPUTS_LABEL] != wanted or builder.no_cache:
         _build(builder, base, tag, wanted)
 
 
-def base_inputs(base: Base) -> str:
-    """A digest of everything in the checkout that goes into a base."""
-    digest = hashlib.sha256(json.dumps(asdict(base), sort_keys=True).encode())
-    for path in sorted(_FOLDER.rglob("*")):
-        if path.is_file():
-            digest.update(f"{path.relative_to(_FOLDER)}\0".encode() + path.read_bytes())
+def base_inputs(base: Base, rootfs: Mapping[str, str], folder: Path = _FOLDER) -> str:
+    """A digest of everything in the checkout that goes into a base: its row, its root file system, files."""
+    row = {**asdict(base), "rootfs": dict(rootfs) if base.kind == WHEELS else {}}
+    digest = hashlib.sha256(json.dumps(row, sort_keys=True).encode())
+    for path in source_files(folder):
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
     require_disk(Path(builder.engine.data), DISK_BYTES, f"the base {base.name}")
-    arguments = [
-        *_rootfs_argument(builder, base),
-        f"--build-arg=START={WHEELS if base.kind == WHEELS else base.pinned}",
-        f"--build-arg=PYTHON={base.python_path or _find_python(builder, base)}",
-        f"--build-arg=TORCH={base.torch}",
-        f"--build-arg=CUDA={base.cuda}",
-        f"--label={INPUTS_LABEL}={inputs}",
-    ]
+    python = base.python_path or _find_python(builder, base)
+    arguments = [*_rootfs_argument(builder, base), *base_arguments(base, python, inputs)]
     replaced = image_id(builder.client, tag)
     run_build(builder, tag, _FOLDER / "Dockerfile", lay_out_base(uv_binary()), arguments)
     if replaced != image_id(builder.client, tag):
         remove_nameless(builder.client, replaced)
+
+
+def base_arguments(base: Base, python: str, inputs: str) -> list[str]:
+    """What varies per base, as images/bases/Dockerfile declares it, and the label that marks it as ours."""
+    return [
+        f"--build-arg=START={WHEELS if base.kind == WHEELS else base.pinned}",
+        f"--build-arg=PYTHON={python}",
+        f"--build-arg=TORCH={base.torch}",
+        f"--build-arg=CUDA={base.cuda}",
+        f"--label={INPUTS_LABEL}={inputs}",
+    ]
 
 
 def _rootfs_argument(builder: Builder, base: Base) -> list[str]:

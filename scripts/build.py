@@ -19,7 +19,7 @@ from scripts.builder import (
 )
 from scripts.context import BUILD, lay_out_image
 from scripts.images import Image, load_images
-from scripts.labels import build_labels, read_commit
+from scripts.labels import Commit, build_labels, read_commit
 from scripts.lock import exclusive
 from scripts.render import dockerfile_path, load_image_profile, render, write_if_changed
 from scripts.report import print_report
@@ -103,14 +103,18 @@ def _build_candidate(
     path = dockerfile_path(image)
     if write_if_changed(path, render(image, profile)):
         print(f"rendered images/{image.name}/Dockerfile anew; commit it", file=sys.stderr)
-    commit = read_commit()
-    arguments = [
+    arguments = image_arguments(read_commit(), base)
+    run_build(builder, candidate, path, lay_out_image(image, uv_binary()), arguments)
+
+
+def image_arguments(commit: Commit, base: ReadyBase) -> list[str]:
+    """The base, what varies with it, and the labels of this build."""
+    return [
         f"--build-context=base=docker-image://{base.tag}",
         f"--build-arg=NVIDIA_REQUIRE_CUDA={base.base.require_cuda}",
         f"--build-arg=SOURCE_DATE_EPOCH={commit.time}",
         *(f"--label={name}={value}" for name, value in build_labels(commit, base).items()),
     ]
-    run_build(builder, candidate, path, lay_out_image(image, uv_binary()), arguments)
 
 
 def _pass_gate(

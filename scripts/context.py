@@ -3,7 +3,6 @@
 Laid out anew for each build, so that modes, `__pycache__` and other strays of a checkout never reach a layer.
 """
 
-import os
 import shutil
 from pathlib import Path
 
@@ -20,7 +19,7 @@ def lay_out_base(uv: Path) -> Path:
     """The context of images/bases/Dockerfile."""
     folder = _empty(BUILD / "context" / "bases")
     _copy(ROOT / "images" / "bases", folder / "bases")
-    os.link(uv, folder / "uv")
+    shutil.copy2(uv, folder / "uv")
     return folder
 
 
@@ -34,7 +33,7 @@ def lay_out_image(image: Image, uv: Path) -> Path:
     lay_out_launch(folder / "launch")
     _write(folder / "profile" / "baked.py", compile_profile(load_image_profile(image)))
     _copy(ROOT / "images" / "bases", folder / "bases")
-    os.link(uv, folder / "uv")
+    shutil.copy2(uv, folder / "uv")
     if image.requirements:
         text = (ROOT / "images" / image.name / image.requirements).read_text("utf-8")
         _write(folder / image.requirements, text)
@@ -53,6 +52,12 @@ def lay_out_launch(folder: Path) -> None:
     _write(folder / "launch.py", (entrypoint / "launch.py").read_text("utf-8"))
     for path in sorted((entrypoint / "bin").iterdir()):
         _write(folder / "bin" / path.name, path.read_text("utf-8"), mode=0o755)
+
+
+def source_files(folder: Path) -> list[Path]:
+    """The files of a folder that a context takes, in the order of their paths."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in files if not _STRAYS("", list(path.relative_to(folder).parts)))
 
 
 def _empty(folder: Path) -> Path:
