@@ -138,8 +138,7 @@ def _pick_blindly(spec: Devices) -> _Pick:
         listed = tuple(Candidate(int(w)) if _is_number(w) else Candidate(None, w) for w in spec.listed)
         reason = "as listed, without a check: NVML gives no list"
         return _Pick(listed, len(listed), reason, (), by_uuid=listed[0].uuid is not None)
-    message = "NVML gives no list of GPUs, so the first ones are taken; add the driver capability 'utility'"
-    findings = (Finding("warn", "devices-unknown", _SPEC, message),) if spec.choose != "first" else ()
+    findings = _free_memory_unknown() if spec.choose == "most-free" else ()
     count = spec.pick or 0
     return _Pick(tuple(map(Candidate, range(count))), count, "the first", findings)
 
@@ -159,7 +158,7 @@ def _candidates(gpu: "Gpu") -> tuple[Candidate, ...]:
 
 
 def _pick_listed(listed: tuple[str, ...], candidates: tuple[Candidate, ...]) -> _Pick:
-    found = [next((c for c in candidates if _is_named(word, c)), None) for word in listed]
+    found = [_find(word, candidates) for word in listed]
     absent = [word for word, candidate in zip(listed, found, strict=True) if candidate is None]
     if absent:
         there = ", ".join(str(candidate.uuid or candidate.nvml_index) for candidate in candidates)
@@ -171,14 +170,19 @@ def _pick_listed(listed: tuple[str, ...], candidates: tuple[Candidate, ...]) -> 
     return _Pick(chosen, len(chosen), "as listed", _one_mig(len(chosen), chosen), not _is_number(listed[0]))
 
 
-def _is_named(word: str, candidate: Candidate) -> bool:
+def _find(word: str, candidates: tuple[Candidate, ...]) -> Candidate | None:
+    """The first that the word names; a UUID is believed where NVML is silent and none is known."""
     if _is_number(word):
-        return candidate.nvml_index == int(word)
-    return candidate.uuid is not None and candidate.uuid.lower().startswith(word.lower())
+        return next((c for c in candidates if c.nvml_index == int(word)), None)
+    if candidates and all(candidate.uuid is None for candidate in candidates):
+        return Candidate(None, word)
+    return next((c for c in candidates if c.uuid and c.uuid.lower().startswith(word.lower())), None)
 
 
 def _pick_count(spec: Devices, candidates: tuple[Candidate, ...]) -> _Pick:
     asked = spec.pick or 0
+    if spec.choose == "most-free" and all(candidate.free_bytes is None for candidate in candidates):
+        return _Pick(candidates, min(asked, len(candidates)), "the first", _free_memory_unknown())
     ordered, reason = candidates, "the first"
     if spec.choose == "most-free":
         # Unknown free memory comes last; among equals the order of the GPUs stays.
@@ -191,6 +195,11 @@ def _pick_count(spec: Devices, candidates: tuple[Candidate, ...]) -> _Pick:
         wanted = min(asked, len(whole) or 1)
         return _Pick(ordered, wanted, reason, _one_mig(asked, candidates))
     return _Pick(ordered, min(asked, len(ordered)), reason, _too_few(asked, len(ordered)))
+
+
+def _free_memory_unknown() -> tuple[Finding, ...]:
+    message = "NVML tells of no free memory, so the first GPUs are taken; add the driver capability 'utility'"
+    return (Finding("warn", "devices-unknown", _SPEC, message),)
 
 
 def _one_mig(asked: int, candidates: tuple[Candidate, ...]) -> tuple[Finding, ...]:

@@ -2,7 +2,7 @@
 
 from torch_pool import driver
 from torch_pool.driver import Probe
-from torch_pool.gpu import DRIVER_FLOOR, judge_nvml, judge_policy
+from torch_pool.gpu import DRIVER_FLOOR, find_fault, judge_nvml
 from torch_pool.machine import Check, Machine
 from torch_pool.nvml import Inventory
 from torch_pool.record import TYPE_CHECKING
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def check_access(machine: Machine) -> Check:
     """How a GPU reaches this container, or why none does."""
     access = machine.access._replace(probe=None, hidden=None)
-    for finding in judge_policy(access, "wanted", strict=False):
-        return Check("access", "warning" if access.platform is None else "error", *_split(finding.message))
+    fault = find_fault(access)
+    if fault:
+        return Check("access", "warning" if access.platform is None else "error", *_split(fault.message))
     ways = {"nvidia": f"device nodes {_nodes(machine)}", "wsl2": "WSL2, /dev/dxg", "tegra": "Tegra"}
     way = ways[access.platform or "nvidia"]
     return Check("access", "ok", f"{way}, injected by CDI" if access.by_cdi else way)
@@ -28,9 +29,9 @@ def check_driver(machine: Machine) -> Check:
     version, major = machine.access.driver, machine.access.cuda_major
     if version is None:
         return Check("driver", "not applicable", "no kernel driver tells its version here")
-    for finding in judge_policy(machine.access._replace(probe=None, hidden=None), "wanted", strict=False):
-        if finding.code == "gpu-old-driver":
-            return Check("driver", "error", *_split(finding.message))
+    fault = find_fault(machine.access._replace(probe=None, hidden=None))
+    if fault and fault.code == "gpu-old-driver":
+        return Check("driver", "error", *_split(fault.message))
     return Check("driver", "ok", f"{version} (CUDA {major} needs >= {DRIVER_FLOOR.get(major, 'unknown')})")
 
 
@@ -55,8 +56,9 @@ def check_cuda(machine: Machine) -> Check:
         return Check("cuda", "not applicable", "not asked: no usable GPU, or TORCH_POOL_PROBE=0")
     if not isinstance(probe, Probe):
         return Check("cuda", "error", *_split(driver.describe(probe)))
-    for finding in judge_policy(machine.access, "wanted", strict=False):
-        return Check("cuda", "error", *_split(finding.message))
+    fault = find_fault(machine.access)
+    if fault:
+        return Check("cuda", "error", *_split(fault.message))
     version = f"{probe.version // 1000}.{probe.version % 1000 // 10}"
     return Check(
         "cuda", "ok", f"the driver supports CUDA {version} and shows {_count(len(probe.devices), 'device')}"

@@ -46,7 +46,7 @@ class Access(NamedTuple):
     @property
     def usable(self) -> bool:
         """Whether nothing is known that keeps CUDA from a device."""
-        return _fault(self) is None
+        return find_fault(self) is None
 
 
 def inspect(environ: "Mapping[str, str]", root: str = "/", cuda_major: int = 12) -> Access:
@@ -103,26 +103,32 @@ def with_probe(access: Access, environ: "Mapping[str, str]") -> Access:
     return access._replace(probe=probe(environ))
 
 
-def judge_policy(access: Access, policy: "Policy", *, strict: bool) -> tuple[Finding, ...]:
-    """The reason why no GPU is usable, as grave as the profile's `gpu` makes it; nothing if one is."""
-    fault = _fault(access)
-    return enforce([Finding("warn", *fault)] if fault else [], policy, strict=strict)
-
-
-def enforce(findings: "Iterable[Finding]", policy: "Policy", *, strict: bool) -> tuple[Finding, ...]:
+def enforce(findings: "Iterable[Finding]", policy: "Policy") -> tuple[Finding, ...]:
     """Make each finding about a GPU as grave as the policy says, and keep the first of each code.
 
     Their codes begin with `gpu-`, and a refusal for one of them exits with 69.
     """
     graded: dict[str, Finding] = {}
     for finding in findings:
-        is_gpu = finding.code.startswith("gpu-")
-        if is_gpu and finding.severity == "warn" and policy == "none":
-            continue
-        if is_gpu and (policy == "required" or strict):
-            finding = finding._replace(severity="refuse")  # noqa: PLW2901 - the graded one from here on
-        graded.setdefault(finding.code, finding)
+        severity = finding.severity
+        if finding.code.startswith("gpu-"):
+            if severity == "warn" and policy == "none":
+                continue
+            severity = "refuse" if policy == "required" else severity
+        graded.setdefault(finding.code, finding._replace(severity=severity))
     return tuple(graded.values())
+
+
+def find_fault(access: Access) -> Finding | None:
+    """Why no GPU is usable, or None where one is; the first reason that holds, from host to process."""
+    fault = (
+        _no_device(access)
+        or _no_libcuda(access)
+        or _hidden_fault(access)
+        or _old_driver(access)
+        or _probe_fault(access)
+    )
+    return Finding("warn", *fault) if fault else None
 
 
 def judge_nvml(failure: "Failure") -> tuple[Finding, ...]:
@@ -136,40 +142,26 @@ def judge_nvml(failure: "Failure") -> tuple[Finding, ...]:
 
 
 def pool_fallback(
-    access: Access,
-    profile_fallback: str | None,
-    environ: "Mapping[str, str]",
-    *,
-    strict: bool,
+    access: Access, profile_fallback: str | None, environ: "Mapping[str, str]"
 ) -> tuple[str | None, tuple[Finding, ...]]:
     """The allocator to take in place of async, or None to stay; for a profile whose allocator is async.
 
     Probes the devices unless the access has been probed, with TORCH_POOL_PROBE=0 or without a usable GPU.
     """
-    probed = with_probe(access, environ)
-    if probed.probe is None:
+    access = with_probe(access, environ)
+    if access.probe is None:
         return None, ()
-    fault = _fault(probed)
-    if fault and access.probe is None:
-        return None, enforce([Finding("warn", *fault)], "wanted", strict=strict)
-    return _judge_pools(probed, profile_fallback, strict=strict)
+    fault = find_fault(access)
+    return (None, (fault,)) if fault else _judge_pools(access, profile_fallback)
 
 
-def _judge_pools(
-    access: Access,
-    fallback: str | None,
-    *,
-    strict: bool,
-) -> tuple[str | None, tuple[Finding, ...]]:
-    from torch_pool.driver import Probe, describe  # noqa: PLC0415
+def _judge_pools(access: Access, fallback: str | None) -> tuple[str | None, tuple[Finding, ...]]:
+    from torch_pool.driver import Probe, describe  # noqa: PLC0415 - imported by whoever made the probe
 
     if not isinstance(access.probe, Probe):
-        if access.probe is None or access.probe.kind == "refused":
-            return None, ()
-        message = (
-            f"whether the GPUs have memory pools is unknown, the allocator stays: {describe(access.probe)}"
-        )
-        return None, (Finding("refuse" if strict else "warn", "probe-failed", None, message),)
+        failure = describe(access.probe) if access.probe else ""
+        message = f"whether the GPUs have memory pools is unknown, the allocator stays: {failure}"
+        return None, (Finding("warn", "probe-failed", None, message),)
     without = [device for device in access.probe.devices if device.pools is False]
     if not without:
         return None, ()
@@ -178,7 +170,7 @@ def _judge_pools(
     stays = "torch will fail at its first allocation; set TORCH_POOL_ALLOCATOR=native"
     outcome = f"the allocator is {word} instead" if word else stays
     message = f"{names} has no memory pools, which cudaMallocAsync needs: {outcome}"
-    return word, (Finding("refuse" if strict else "warn", "no-memory-pools", None, message),)
+    return word, (Finding("warn", "no-memory-pools", None, message),)
 
 
 def _fit(fallback: str | None, access: Access) -> str | None:
@@ -218,23 +210,9 @@ def _hidden(environ: "Mapping[str, str]") -> str | None:
     return None if visible.seen else describe_hidden(value, visible)
 
 
-def _fault(access: Access) -> tuple[str, str | None, str] | None:
-    """Why no GPU is usable: code, variable, sentence; the first that holds, from the host to the process."""
-    if access.platform is None:
-        return _no_device(access)
-    if access.libcuda is None:
-        given = access.capabilities or "unset"
-        message = (
-            "a GPU is there, but libcuda.so.1 is not; start the container with the NVIDIA runtime and "
-            f"NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is {given})"
-        )
-        return "gpu-no-libcuda", "NVIDIA_DRIVER_CAPABILITIES", message
-    if access.hidden:
-        return "gpu-hidden", VARIABLE, f"{access.hidden}; unset it to use the GPUs of the container"
-    return _old_driver(access) or _probe_fault(access)
-
-
-def _no_device(access: Access) -> tuple[str, str | None, str]:
+def _no_device(access: Access) -> tuple[str, str | None, str] | None:
+    if access.platform is not None:
+        return None
     if access.driver is None:
         message = f"no GPU: no NVIDIA driver is to be seen; use a host that has one, and {_REMEDY}"
         return "gpu-no-driver", None, message
@@ -243,6 +221,22 @@ def _no_device(access: Access) -> tuple[str, str | None, str]:
         f"{_REMEDY}"
     )
     return "gpu-not-passed", None, message
+
+
+def _no_libcuda(access: Access) -> tuple[str, str | None, str] | None:
+    if access.libcuda is not None:
+        return None
+    message = (
+        "a GPU is there, but libcuda.so.1 is not; start the container with the NVIDIA runtime and "
+        f"NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is {access.capabilities or 'unset'})"
+    )
+    return "gpu-no-libcuda", "NVIDIA_DRIVER_CAPABILITIES", message
+
+
+def _hidden_fault(access: Access) -> tuple[str, str | None, str] | None:
+    if access.hidden is None:
+        return None
+    return "gpu-hidden", VARIABLE, f"{access.hidden}; unset it to use the GPUs of the container"
 
 
 def _old_driver(access: Access) -> tuple[str, str | None, str] | None:

@@ -3,7 +3,7 @@
 from torch_pool.conf import CONF_BY_ALLOCATOR
 from torch_pool.devices import ORDER, choose, parse_spec
 from torch_pool.finding import Finding
-from torch_pool.gpu import enforce, inspect, judge_nvml, judge_policy, pool_fallback
+from torch_pool.gpu import enforce, find_fault, inspect, judge_nvml, pool_fallback, with_probe
 from torch_pool.launch import CONF
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.resolution import Setting
@@ -42,16 +42,19 @@ def fit(
     """Look at the GPUs, and pick where that is asked for. `picked` is what an earlier launch chose."""
     profile = resolution.profile
     access = inspect({**environ, **picked}, cuda_major=cuda_major(resolution.torch_version))
-    findings = judge_policy(access, profile.gpu, strict=asked.strict)
     spec = parse_spec(asked.devices, profile.devices.choose) if asked.devices else profile.devices
     gpus, silence = _list_gpus(access, spec, environ)
     choice = choose(spec, {**environ, **picked}, gpus, command, asked.lock_dir)
     devices = _settings(choice, picked, "TORCH_POOL_DEVICES" if asked.devices else resolution.source)
-    conf, pools = _fall_back(resolution, access, {**environ, **{s.name: s.value for s in devices}}, asked)
-    # Together, because the policy and the choice may both have seen that the user hides every GPU.
-    about_devices = enforce((*findings, *silence, *choice.findings), profile.gpu, strict=asked.strict)
+    environ = {**environ, **{setting.name: setting.value for setting in devices}}
+    if profile.gpu == "required" or (asked.strict and profile.gpu != "none"):
+        access = with_probe(access, environ)
+    fault = find_fault(access)
+    conf, pools = _fall_back(resolution, access, environ)
+    # Together, because several of them may have seen that the user hides every GPU.
+    findings = (*((fault,) if fault else ()), *silence, *choice.findings, *pools)
     left_alone = () if devices else (Finding("note", "devices", VARIABLE, f"devices: {choice.reason}"),)
-    return Fit(devices, conf, (*about_devices, *pools, *left_alone))
+    return Fit(devices, conf, (*enforce(findings, profile.gpu), *left_alone))
 
 
 def cuda_major(torch_version: str) -> int:
@@ -63,17 +66,20 @@ def cuda_major(torch_version: str) -> int:
 def _list_gpus(
     access: "Access", spec: "Devices", environ: "Mapping[str, str]"
 ) -> "tuple[Sequence[Gpu] | None, tuple[Finding, ...]]":
-    """NVML's list, where something depends on it; () without a GPU, None where nobody knows or needs to."""
+    """NVML's list, where something depends on it; () without a GPU, None where nobody knows or needs to.
+
+    Where NVML is silent the device nodes still tell how many GPUs there are.
+    """
     if access.platform is None:
         return (), ()
     if not (spec.pick or spec.listed or VARIABLE in environ):
         return None, ()
     from torch_pool.child import Failure  # noqa: PLC0415 - ctypes is for those who need it
-    from torch_pool.nvml import query  # noqa: PLC0415 - as above
+    from torch_pool.nvml import query, unnamed_gpus  # noqa: PLC0415 - as above
 
     inventory = query()
     if isinstance(inventory, Failure):
-        return None, judge_nvml(inventory)
+        return unnamed_gpus(access.nodes) or None, judge_nvml(inventory)
     return inventory.gpus, ()
 
 
@@ -89,12 +95,12 @@ def _settings(choice: "Choice", picked: "Mapping[str, str]", source: str) -> tup
 
 
 def _fall_back(
-    resolution: "Resolution", access: "Access", environ: "Mapping[str, str]", asked: "Settings"
+    resolution: "Resolution", access: "Access", environ: "Mapping[str, str]"
 ) -> tuple[Setting | None, tuple[Finding, ...]]:
     if resolution.verdict.backend != "cudaMallocAsync":
         return None, ()
     fallback = None if resolution.insisted else resolution.profile.fallback
-    word, findings = pool_fallback(access, fallback, environ, strict=asked.strict)
+    word, findings = pool_fallback(access, fallback, environ)
     if word is None:
         return None, findings
     reason = f"fallback of profile {resolution.profile.name}: a GPU without memory pools"

@@ -7,7 +7,7 @@ import sys
 from torch_pool import nvml
 from torch_pool.gpu import Access, inspect, with_probe
 from torch_pool.hardware import cuda_major
-from torch_pool.nvml import Gpu, Inventory
+from torch_pool.nvml import Gpu, Inventory, unnamed_gpus
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.torch_version import installed_torch_version
 
@@ -46,7 +46,7 @@ class Machine(NamedTuple):
             return self.inventory.gpus
         if self.access.platform in ("wsl2", "tegra"):
             return None
-        return tuple(Gpu(number) for number in self.access.nodes)
+        return unnamed_gpus(self.access.nodes)
 
 
 def examine(environ: "Mapping[str, str]") -> Machine:

@@ -9,6 +9,7 @@ from torch_pool.child import LIMIT_SECONDS, Failure, ask
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -60,6 +61,14 @@ def query(limit_seconds: float = LIMIT_SECONDS, library: str = LIBRARY) -> Inven
         return answer
     driver, gpus = answer
     return Inventory(driver, tuple(_gpu(*fields) for fields in gpus))
+
+
+def unnamed_gpus(nodes: "Sequence[int]") -> tuple[Gpu, ...]:
+    """What device nodes tell of the GPUs, where NVML is silent: how many there are.
+
+    The container counts from 0, whatever the number of a node is on the host.
+    """
+    return tuple(Gpu(place) for place, _ in enumerate(nodes))
 
 
 def _read(library: str) -> "Any":

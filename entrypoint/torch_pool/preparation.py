@@ -90,17 +90,24 @@ def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *,
         *check_program(argv, backend),
         *check_hooks(),
     )
+    if asked.strict:
+        findings = tuple(map(harden, findings))
     return Plan(resolution.profile, backend, settings, findings, given, asked)
 
 
+def harden(finding: Finding) -> Finding:
+    """The finding under TORCH_POOL_STRICT: a warning about conf, devices, GPU or fallback refuses."""
+    if finding.severity != "warn" or finding.code in NEVER_STRICT:
+        return finding
+    message = f"{finding.message} (refused because of TORCH_POOL_STRICT=1)"
+    return finding._replace(severity="refuse", message=message)
+
+
 def refuse(plan: Plan) -> None:
-    """Raise Refusal for the gravest finding that must stop the start; strict makes warnings grave."""
+    """Raise Refusal for the first finding that must stop the start."""
     for finding in plan.findings:
         if finding.severity == "refuse":
             raise Refusal(finding.message, _status(finding))
-    for finding in plan.findings:
-        if plan.asked.strict and finding.severity == "warn" and finding.code not in NEVER_STRICT:
-            raise Refusal(f"{finding.message} (refused because of TORCH_POOL_STRICT=1)", _status(finding))
 
 
 def planned_environment(plan: Plan) -> dict[str, str]:

@@ -206,7 +206,8 @@ def _hexadecimal(uuid: str) -> str:
 
 def _read_migs(asked: tuple[str, ...], items: list[str], gpus: "Sequence[Gpu] | None") -> Visible:
     first = items[0].strip()
-    if gpus is not None and not any(_is_mig(first, gpu, mig) for gpu in gpus for mig in gpu.mig or ()):
+    is_named = gpus is not None and all(gpu.uuid is not None for gpu in gpus)
+    if is_named and not any(_is_mig(first, gpu, mig) for gpu in gpus or () for mig in gpu.mig or ()):
         return Visible(asked, (), f"{first!r} is no MIG device of this container")
     if len(asked) == 1:
         return Visible(asked, asked)

@@ -122,6 +122,15 @@ def test_without_an_answer_of_nvml_the_first_ones_are_taken_with_a_warning():
     assert choose(Devices(listed=("GPU-a",)), {}, None, SERVE)[:2] == ("GPU-a", None)
 
 
+def test_where_only_the_number_of_gpus_is_known_indices_are_checked_and_uuids_believed():
+    unnamed = (Gpu(0), Gpu(1))
+    choice = choose(ONE_FREE, {}, unnamed, SERVE)
+    assert (choice[:2], codes(choice)) == (("0", "PCI_BUS_ID"), [("warn", "devices-unknown")])
+    assert codes(choose(Devices(listed=("2",)), {}, unnamed, SERVE)) == [("refuse", "gpu-absent")]
+    assert choose(Devices(listed=("1",)), {}, unnamed, SERVE)[:2] == ("1", "PCI_BUS_ID")
+    assert choose(Devices(listed=("GPU-a",)), {}, unnamed, SERVE)[:2] == ("GPU-a", None)
+
+
 @pytest.mark.parametrize(
     ("command", "environ", "manager"),
     [

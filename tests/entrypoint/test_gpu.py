@@ -10,9 +10,9 @@ from torch_pool.finding import Finding
 from torch_pool.gpu import (
     Access,
     enforce,
+    find_fault,
     inspect,
     judge_nvml,
-    judge_policy,
     parse_driver_version,
     pool_fallback,
     with_probe,
@@ -28,7 +28,8 @@ def look(root, **environ):
 
 
 def why(access):
-    return [(finding.code, finding.message) for finding in judge_policy(access, "wanted", strict=False)]
+    fault = find_fault(access)
+    return [(fault.code, fault.message)] if fault else []
 
 
 def probed(*devices, platform="nvidia"):
@@ -39,7 +40,7 @@ def probed(*devices, platform="nvidia"):
 def test_a_look_imports_no_more_than_the_start_path_allows():
     program = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); before = set(sys.modules);"
-        "from torch_pool import gpu; gpu.judge_policy(gpu.inspect({}), 'wanted', strict=False);"
+        "from torch_pool import gpu; gpu.find_fault(gpu.inspect({}));"
         "print(*(m for m in set(sys.modules) - before if not m.startswith('torch_pool')))"
     )
     package = str(Path(gpu.__file__).parents[1])
@@ -120,28 +121,21 @@ def test_forward_compatibility_makes_up_for_an_old_driver():
 
 
 @pytest.mark.parametrize(
-    ("policy", "strict", "severities"),
-    [
-        ("wanted", False, ["warn"]),
-        ("wanted", True, ["refuse"]),
-        ("required", False, ["refuse"]),
-        ("none", False, []),
-        ("none", True, []),
-    ],
+    ("policy", "severities"), [("wanted", ["warn"]), ("required", ["refuse"]), ("none", [])]
 )
-def test_the_policy_decides_how_grave_a_missing_gpu_is(policy, strict, severities):
-    findings = judge_policy(look("bare"), policy, strict=strict)
+def test_the_policy_decides_how_grave_a_missing_gpu_is(policy, severities):
+    findings = enforce([find_fault(look("bare"))], policy)
     assert [finding.severity for finding in findings] == severities
 
 
 def test_nothing_is_said_where_a_gpu_is_usable():
-    assert judge_policy(look("h200"), "required", strict=True) == ()
+    assert find_fault(look("h200")) is None
 
 
 def test_each_reason_is_given_once_and_only_gpu_findings_are_graded():
     hidden = Finding("warn", "gpu-hidden", None, "first")
     other = Finding("warn", "devices-dropped", None, "other")
-    graded = enforce([hidden, other, hidden._replace(message="second")], "required", strict=False)
+    graded = enforce([hidden, other, hidden._replace(message="second")], "required")
     assert graded == (hidden._replace(severity="refuse"), other)
 
 
@@ -189,39 +183,36 @@ def test_nvml_that_lost_its_gpus_is_a_reason_and_a_missing_nvml_is_none():
     ],
 )
 def test_a_device_without_memory_pools_falls_back_as_the_profile_says(access, fallback, word):
-    assert pool_fallback(access, fallback, {}, strict=False)[0] == word
+    assert pool_fallback(access, fallback, {})[0] == word
 
 
-def test_the_fallback_names_the_device_and_the_outcome_and_strict_refuses_it():
+def test_the_fallback_names_the_device_and_the_outcome():
     access = probed(("H200", True, True), ("GRID", False, True))
     message = (
         "GPU 1 (GRID) has no memory pools, which cudaMallocAsync needs: the allocator is expandable instead"
     )
-    for strict, severity in ((False, "warn"), (True, "refuse")):
-        assert pool_fallback(access, "expandable", {}, strict=strict)[1] == (
-            Finding(severity, "no-memory-pools", None, message),
-        )
+    assert pool_fallback(access, "expandable", {})[1] == (Finding("warn", "no-memory-pools", None, message),)
 
 
 @pytest.mark.parametrize("kind", ["hung", "crashed"])
 def test_a_probe_without_an_answer_keeps_the_allocator_with_a_warning(kind):
     access = GOOD._replace(probe=Failure(kind, None, "no answer within 2 s"))
-    word, (finding,) = pool_fallback(access, "expandable", {}, strict=False)
+    word, (finding,) = pool_fallback(access, "expandable", {})
     assert (word, finding.severity, finding.code) == (None, "warn", "probe-failed")
 
 
 @pytest.mark.parametrize("access", [look("bare"), look("not-passed"), look("h200", CUDA_VISIBLE_DEVICES="")])
 def test_nothing_is_probed_where_no_gpu_is_usable(access):
     assert with_probe(access, {}) is access
-    assert pool_fallback(access, "expandable", {}, strict=True) == (None, ())
+    assert pool_fallback(access, "expandable", {}) == (None, ())
 
 
 def test_the_probe_can_be_switched_off():
-    assert pool_fallback(GOOD, "expandable", {"TORCH_POOL_PROBE": "0"}, strict=True) == (None, ())
+    assert pool_fallback(GOOD, "expandable", {"TORCH_POOL_PROBE": "0"}) == (None, ())
 
 
 def test_a_fault_that_the_fallback_itself_finds_is_reported_there():
     """This machine has no libcuda, so that the real probe of a container that seems to have one fails."""
-    word, (finding,) = pool_fallback(GOOD, "expandable", {"CUDA_VISIBLE_DEVICES": ""}, strict=False)
+    word, (finding,) = pool_fallback(GOOD, "expandable", {"CUDA_VISIBLE_DEVICES": ""})
     assert word is None
     assert finding.code in ("gpu-no-libcuda", "gpu-cuda-100")

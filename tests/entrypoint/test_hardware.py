@@ -17,13 +17,13 @@ GPU = Access(platform="nvidia", nodes=(0,), driver="550.54", libcuda="550.54")
 def on(monkeypatch):
     """Fit a launch to a container with the given access; NVML is not there."""
 
-    def fitted(access, environ=None, asked=Settings()):  # noqa: B008 - immutable
+    def fitted(access, environ=None, asked=Settings(), profile=PROFILE):  # noqa: B008 - immutable
         environ = environ or {}
         monkeypatch.setattr(hardware, "inspect", lambda *_, **__: access)
         monkeypatch.setattr(
             "torch_pool.nvml.query", lambda: Failure("library-missing", None, "libnvidia-ml.so.1")
         )
-        resolution = resolve(environ, asked, Chosen(PROFILE), "2.6.0+cu124")
+        resolution = resolve(environ, asked, Chosen(profile), "2.6.0+cu124")
         return fit(resolution, asked, environ, ["python"], picked={})
 
     return fitted
@@ -59,9 +59,28 @@ def test_a_user_who_insists_on_async_keeps_it_and_is_warned(on, environ, asked):
     assert "no-memory-pools" in [finding.code for finding in fitted.findings]
 
 
-def test_strict_refuses_instead_of_falling_back(on):
-    fitted = on(probed(pools=False), asked=Settings(strict=True))
-    assert ("refuse", "no-memory-pools") in [(finding.severity, finding.code) for finding in fitted.findings]
+@pytest.mark.parametrize("code", [803, 804, 999])
+@pytest.mark.parametrize("allocator", ["async", "native"])
+@pytest.mark.parametrize("policy", ["required", "strict", "wanted"])
+def test_what_cuda_itself_refuses_is_a_missing_gpu_wherever_one_is_required(
+    on, monkeypatch, code, allocator, policy
+):
+    """Case C20. With a GPU merely wanted, CUDA is asked for async alone, which needs memory pools."""
+    monkeypatch.setattr("torch_pool.driver.probe", lambda _: Failure("refused", code, "cuInit"))
+    gpu = "required" if policy == "required" else "wanted"
+    asked = Settings(strict=policy == "strict", allocator=allocator)
+    fitted = on(GPU, {}, asked, PROFILE._replace(gpu=gpu))
+    found = [(f.severity, f.code) for f in fitted.findings if f.code.startswith("gpu-")]
+    severity = "refuse" if policy == "required" else "warn"
+    silent = policy == "wanted" and allocator == "native"
+    assert found == ([] if silent else [(severity, f"gpu-cuda-{code}")])
+
+
+def test_where_nvml_is_silent_an_index_is_still_held_against_the_device_nodes(on):
+    """Case C14: the second GPU of the host, given alone, is number 0 of the container."""
+    fitted = on(probed(pools=True)._replace(nodes=(1,)), {"CUDA_VISIBLE_DEVICES": "1"})
+    (hidden,) = [finding for finding in fitted.findings if finding.code == "gpu-hidden"]
+    assert "index 1 but only 1 GPU in this container (numbered from 0)" in hidden.message
 
 
 def test_a_user_who_hides_every_gpu_is_told_once(on):

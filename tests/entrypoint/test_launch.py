@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch_pool
 from torch_pool import launch
-from torch_pool.gpu import Access, judge_policy
+from torch_pool.gpu import Access, find_fault
 
 from tests.entrypoint.image_tree import PYTHON, run
 
@@ -122,8 +122,7 @@ def test_one_line_says_what_was_set_and_one_that_no_gpu_is_there(image, env):
 
 
 def test_the_plain_path_words_a_missing_gpu_as_the_policy_does():
-    (finding,) = judge_policy(Access(platform=None), "wanted", strict=False)
-    assert finding.message == launch._NO_GPU
+    assert find_fault(Access(platform=None)).message == launch._NO_GPU
 
 
 def test_no_command_and_no_terminal_is_a_usage_error(image, env):

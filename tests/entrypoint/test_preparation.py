@@ -9,7 +9,7 @@ from torch_pool import launch
 from torch_pool.finding import Finding
 from torch_pool.hardware import cuda_major
 from torch_pool.launch import record
-from torch_pool.preparation import NEVER_STRICT, Plan, refuse
+from torch_pool.preparation import NEVER_STRICT, Plan, harden, refuse
 from torch_pool.profile import Profile
 from torch_pool.refusal import Refusal
 from torch_pool.report import report_refusal
@@ -356,20 +356,20 @@ def test_a_training_image_warns_of_small_shared_memory_and_starts(tmp_path, env)
 # Strict, and where a refusal is written
 
 
-def plan(*findings, strict=False):
-    return Plan(PROFILE, "cudaMallocAsync", (), findings, {}, Settings(strict=strict))
+def plan(*findings):
+    return Plan(PROFILE, "cudaMallocAsync", (), findings, {}, Settings())
 
 
 def test_a_warning_stops_the_start_only_under_strict():
     warning = Finding("warn", "caching-disabled", None, "what to do")
     refuse(plan(warning))
     with pytest.raises(Refusal, match=r"^what to do \(refused because of TORCH_POOL_STRICT=1\)$"):
-        refuse(plan(warning, strict=True))
+        refuse(plan(harden(warning)))
 
 
 @pytest.mark.parametrize("code", NEVER_STRICT)
 def test_shared_memory_caches_and_hooks_are_never_more_than_a_warning(code):
-    refuse(plan(Finding("warn", code, None, "x"), strict=True))
+    refuse(plan(harden(Finding("warn", code, None, "x"))))
 
 
 def test_a_refusal_is_also_written_where_kubernetes_looks(tmp_path, capfd):

@@ -137,6 +137,11 @@ def test_without_a_list_of_gpus_a_well_formed_value_is_believed(value):
     assert messages(value, None) == []
 
 
+@pytest.mark.parametrize("value", ["1", "GPU-ffff", "MIG-9999"])
+def test_where_only_the_number_of_gpus_is_known_a_uuid_is_believed(value):
+    assert messages(value, (Gpu(0), Gpu(1))) == []
+
+
 @pytest.mark.parametrize(
     ("environ", "indices"),
     [
