@@ -4,7 +4,7 @@ import sys
 
 import torch_pool
 from torch_pool.launch import restore_signals
-from torch_pool.refusal import USAGE, Refusal
+from torch_pool.refusal import UNAVAILABLE, USAGE, Refusal
 from torch_pool.suggestion import suggest
 
 TYPE_CHECKING = False
@@ -16,9 +16,10 @@ COMMANDS = {
     "show": "every value that a launch sets, its source and the reason",
     "profiles": "the profiles of this image and what each is for",
     "check": "would torch take this PYTORCH_CUDA_ALLOC_CONF, and what would it do",
-    "selftest": "prove the allocator and the devices in a fresh process of this image's torch",
     "doctor": "describe driver, GPUs, shared memory, user and caches, with what to do",
 }
+LATER = {"selftest": UNAVAILABLE, "monitor": USAGE, "bench": USAGE, "tune": USAGE, "advise": USAGE}
+"""Commands that this version does not have, and their status: a self-test that cannot run proves nothing."""
 _BOUND_TO_THE_IMAGE = ("run", "show", "profiles")
 """They are given the image's own profile; the others find what they need themselves."""
 
@@ -43,6 +44,9 @@ def _dispatch(argv: list[str], baked: "Baked") -> int:
     if argv[0] == "--version":
         sys.stdout.write(f"torch-pool {torch_pool.VERSION} (profile {baked.PROFILE['name']})\n")
         return 0
+    if argv[0] in LATER:
+        what = f"torch-pool {argv[0]} is not in this version ({torch_pool.VERSION})"
+        raise Refusal(f"{what}; see torch-pool --help for what is", LATER[argv[0]])
     if argv[0] not in COMMANDS:
         raise Refusal(f"{argv[0]!r} is not a command of torch-pool; {suggest(argv[0], COMMANDS)}", USAGE)
     module = __import__(f"torch_pool.{argv[0]}", fromlist=["main"])

@@ -8,7 +8,7 @@ CONFIG = 78
 """The configuration is refused (EX_CONFIG)."""
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - a word of the project's vocabulary
     """What happened, the value and where it came from, and what to do; `status` is the exit status."""
 
     def __init__(self, message: str, status: int = CONFIG) -> None:

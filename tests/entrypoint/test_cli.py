@@ -2,7 +2,7 @@ import json
 import subprocess
 
 import pytest
-from torch_pool.cli import COMMANDS
+from torch_pool.cli import COMMANDS, LATER
 from torch_pool.run import split_options
 from torch_pool.show import quote
 
@@ -24,6 +24,14 @@ def test_an_unknown_subcommand_is_a_usage_error_with_the_nearest_name(image, env
         64,
         b"torch-pool: 'shwo' is not a command of torch-pool; did you mean show?\n",
     )
+
+
+@pytest.mark.parametrize("command", LATER)
+def test_a_command_of_a_later_version_says_so_and_claims_nothing(image, env, command):
+    result = image.torch_pool(command, "--json", env=env)
+    said = f"torch-pool: torch-pool {command} is not in this version (0.1.0); see torch-pool --help"
+    assert (result.returncode, result.stdout) == (69 if command == "selftest" else 64, b"")
+    assert result.stderr.decode().startswith(said)
 
 
 def test_the_help_names_every_command(image, env):
