@@ -1,5 +1,6 @@
 """The gate: what an image must be before it gets a tag; each check says what was expected and found."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,19 @@ OCI_LABELS = (
     "vendor",
     "version",
 )
-SECRET_WORDS = ("PROXY", "SSL_CERT", "CA_BUNDLE", "PIP_CERT", "INDEX_URL", "TOKEN", "PASSWORD", "SECRET")
+# Whole words of a variable's name: TOKENIZERS_PARALLELISM is no token.
+SECRET_WORDS = (
+    "PROXY",
+    "SSL_CERT",
+    "CA_BUNDLE",
+    "PIP_CERT",
+    "INDEX_URL",
+    "DEFAULT_INDEX",
+    "TOKEN",
+    "PASSWORD",
+    "SECRET",
+)
+_SECRET = re.compile(rf"(?:^|_)(?:{'|'.join(SECRET_WORDS)})(?:_|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -116,9 +129,8 @@ def _nothing(found: Sequence[str]) -> Pair:
 def _one_copy(name: str) -> Callable[[Evidence], Pair]:
     def check(evidence: Evidence) -> Pair:
         expected, found = (facts.installed[name] for facts in (evidence.base.facts, evidence.facts))
-        return f"one, {', '.join(expected)}", ("one, " if len(found) == 1 else f"{len(found)}: ") + ", ".join(
-            found
-        )
+        count = "one" if len(found) == 1 else len(found)
+        return f"one, {', '.join(expected)}", f"{count}, {', '.join(found) or 'not installed'}"
 
     return check
 
@@ -153,13 +165,17 @@ def _labels(evidence: Evidence) -> Pair:
 
 
 def _secrets(evidence: Evidence) -> Pair:
-    names = [name for name in _environment(evidence) if any(word in name.upper() for word in SECRET_WORDS)]
+    names = [name for name in _environment(evidence) if _SECRET.search(name)]
     lines = [line for line in evidence.history if "BEGIN CERTIFICATE" in line or "_PROXY=" in line.upper()]
     return _nothing(names + lines)
 
 
 def _echo(evidence: Evidence) -> Pair:
-    return f"{ECHO} and status 0", f"{evidence.echo.stdout.strip()} and status {evidence.echo.status}"
+    return _ended(Outcome(0, f"{ECHO}\n", "")), _ended(evidence.echo)
+
+
+def _ended(outcome: Outcome) -> str:
+    return f"{outcome.stdout!r} and status {outcome.status}"
 
 
 def _nvidia(evidence: Evidence) -> Pair:
@@ -171,7 +187,7 @@ def _nvidia(evidence: Evidence) -> Pair:
 
 def _within(size_bytes: int, budget_mb: int | None) -> Pair:
     fits = f"at most {budget_mb} MB"
-    return fits, fits if budget_mb is None or size_bytes <= budget_mb * 1e6 else f"{size_bytes / 1e6:.1f} MB"
+    return fits, fits if budget_mb is None or size_bytes <= budget_mb * 1e6 else f"{size_bytes / 1e6} MB"
 
 
 CHECKS: tuple[tuple[str, Callable[[Evidence], Pair]], ...] = (
