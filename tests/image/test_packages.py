@@ -86,7 +86,8 @@ def test_there_is_one_copy_of_each_cuda_library(run):
 
 def test_no_cache_of_a_package_manager_is_left(image, run):
     script = (
-        "find /root/.cache /home/torch-pool/.cache /var/lib/apt/lists /var/cache/apt -type f ! -name lock 2>/dev/null; "
+        "find /root/.cache /home/torch-pool/.cache /var/lib/apt/lists /var/cache/apt "
+        "-type f ! -name lock 2>/dev/null; "
         "find / -xdev -name '*.a' -path '*dist-packages*'"
     )
     assert run(image, "sh", "-c", script, user="0").stdout == ""
