@@ -55,6 +55,14 @@ shell: venv ## a shell in a built image: make shell PROFILE=infer
 pin: venv ## write the digests of the registry bases into their table
 	@$(run) $@
 
+.PHONY: lock
+lock: venv ## resolve the locked requirements anew
+	@$(run) $@
+
+.PHONY: size
+size: venv ## unpacked and compressed size of a built image
+	@$(run) $@
+
 .PHONY: bench-build
 bench-build: venv ## measure the builds and print the table
 	@$(run) $@

@@ -19,6 +19,8 @@ COMMANDS = {
     "selftest": "scripts.selftest",
     "shell": "scripts.shell",
     "pin": "scripts.pin",
+    "lock": "scripts.relock",
+    "size": "scripts.size",
     "clean": "scripts.clean",
     "bench-build": "scripts.bench_build",
 }

@@ -89,7 +89,7 @@ def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, .
     with exclusive(BUILD / "locks" / f"{image.name}.lock", waiting):
         candidate = f"{CANDIDATE}:{image.name}"
         profile = load_image_profile(image)
-        _build_candidate(builder, candidate, image, profile, base)
+        build_candidate(builder, candidate, image, profile, base)
         try:
             return _pass_gate(builder, candidate, image, profile, base)
         finally:
@@ -97,14 +97,26 @@ def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, .
             builder.client.images.remove(candidate, noprune=True)
 
 
-def _build_candidate(
-    builder: Builder, candidate: str, image: Image, profile: Profile, base: ReadyBase
+def build_candidate(
+    builder: Builder,
+    candidate: str,
+    image: Image,
+    profile: Profile,
+    base: ReadyBase,
+    *,
+    compression: str = "",
 ) -> None:
+    """Builds an image under a name that no user has.
+
+    Raises:
+        Refusal: see builder.run_build.
+    """
     path = dockerfile_path(image)
     if write_if_changed(path, render(image, profile)):
         print(f"rendered images/{image.name}/Dockerfile anew; commit it", file=sys.stderr)
     arguments = image_arguments(read_commit(), base)
-    run_build(builder, candidate, path, lay_out_image(image, uv_binary()), arguments)
+    context = lay_out_image(image, uv_binary())
+    run_build(builder, candidate, path, context, arguments, compression=compression)
 
 
 def image_arguments(commit: Commit, base: ReadyBase) -> list[str]:

@@ -48,7 +48,15 @@ def open_builder(settings: Settings) -> Builder:
     return Builder(settings, engine, docker_client(), table, machine, build_inputs(machine, os.environ))
 
 
-def run_build(builder: Builder, tag: str, dockerfile: Path, context: Path, arguments: Sequence[str]) -> None:
+def run_build(
+    builder: Builder,
+    tag: str,
+    dockerfile: Path,
+    context: Path,
+    arguments: Sequence[str],
+    *,
+    compression: str = "",
+) -> None:
     """Builds a Dockerfile into the engine under a tag.
 
     Raises:
@@ -59,18 +67,21 @@ def run_build(builder: Builder, tag: str, dockerfile: Path, context: Path, argum
         *(["--no-cache"] if builder.no_cache else []),
         f"--platform={builder.settings.platform.value}",
         *arguments,
-        *_output(builder.engine, tag),
+        *_output(builder.engine, tag, compression),
         f"--file={dockerfile}",
         str(context),
     ]
     build(tag, command, builder.inputs.environ, BUILD / "logs" / f"{tag.replace(':', '-')}.log")
 
 
-def _output(engine: Engine, tag: str) -> list[str]:
-    """Into the engine, uncompressed: compressing 5 GB for a local image costs minutes and buys nothing."""
+def _output(engine: Engine, tag: str, compression: str) -> list[str]:
+    """Into the engine, as a rule uncompressed: compressing 5 GB costs minutes and a local image gains nothing."""
     if not engine.image_store:
         return [f"--output=type=docker,name={tag}"]
-    return ["--provenance=false", f"--output=type=image,name={tag},compression=uncompressed,unpack=true"]
+    layers = f"compression={compression},force-compression=true,unpack=false"
+    if not compression:
+        layers = "compression=uncompressed,unpack=true"
+    return ["--provenance=false", f"--output=type=image,name={tag},{layers}"]
 
 
 def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None:

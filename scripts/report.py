@@ -23,6 +23,7 @@ def print_report(image: Image, evidence: Evidence, results: Sequence[Result], ou
     unpacked = evidence.base.unpacked_bytes + evidence.added_bytes
     print(f"{total_bytes(evidence.layers) / 1e6:>9.2f}  on disk", file=out)
     print(f"{unpacked / 1e6:>9.2f}  unpacked, {evidence.added_bytes / 1e6:.2f} of it added", file=out)
+    print(f"{'-':>9}  compressed: a build compresses nothing; make size PROFILE={image.name} does", file=out)
 
 
 def format_layer(layer: Layer, *, own: bool) -> str:

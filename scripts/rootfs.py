@@ -12,7 +12,7 @@ from typing import Any
 
 from torch_pool.refusal import Refusal
 
-from scripts.apt import apt_install
+from scripts.apt import apt_install, redacted
 from scripts.machine import AptSource, sources_list
 from scripts.settings import Settings
 
@@ -41,8 +41,7 @@ def make_rootfs(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        lines = sources_list(sources).splitlines()
-        _debootstrap(partial / "layer.tar", suite, lines, dpkg_options)
+        _debootstrap(partial / "layer.tar", suite, sources, dpkg_options)
         write_layout(partial, partial / "layer.tar", f"mmdebstrap {suite}")
         partial.rename(layout)
     finally:
@@ -60,7 +59,7 @@ def _require_tools(suite: str, sources: Sequence[AptSource], settings: Settings)
         apt_install(["mmdebstrap"], settings, "to make the root file system of the wheels base")
 
 
-def _debootstrap(tar: Path, suite: str, sources: Sequence[str], dpkg_options: Path) -> None:
+def _debootstrap(tar: Path, suite: str, sources: Sequence[AptSource], dpkg_options: Path) -> None:
     command = [
         "mmdebstrap",
         "--quiet",
@@ -71,14 +70,22 @@ def _debootstrap(tar: Path, suite: str, sources: Sequence[str], dpkg_options: Pa
         f"--dpkgopt={dpkg_options}",
         # The host's own, which mmdebstrap copies for its chroot.
         '--customize-hook=rm "$1"/etc/resolv.conf "$1"/etc/hostname',
+        # A mirror may want a password, which is for this machine alone.
+        '--customize-hook=sed -i "s#://[^/@ ]*@#://#" "$1"/etc/apt/sources.list',
         suite,
         str(tar),
-        *sources,
+        "-",
     ]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command,
+        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+        input=sources_list(sources),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode:
-        last = " ".join(run.stderr.split())[-300:]
+        last = redacted(" ".join(run.stderr.split()))[-300:]
         raise Refusal(f"mmdebstrap could not make a Debian {suite} from this machine's apt sources: {last}")
 
 

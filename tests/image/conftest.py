@@ -1,9 +1,10 @@
 """Image tests: real containers of the images that `make build-all` makes, on the real engine."""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,22 @@ LABEL = "io.torch-pool.container"
 IMAGES = sorted(load_images())
 
 
+NOISE = re.compile(r"WARN(ING)?\b|\bERROR\b|[Ww]arning:|Traceback|torch-pool: (?!profile )")
+USUAL = ("warning: no GPU: no NVIDIA driver", "warning: /dev/shm is 64 MiB")
+"""What every container of this engine may say: it has no GPU, and the shared memory that Docker gives."""
+
+
 @dataclass(frozen=True)
 class Ended:
     status: int
     stdout: str
     stderr: str
+
+    @property
+    def noise(self) -> list[str]:
+        """The lines that complain, but for the usual ones."""
+        lines = (self.stdout + self.stderr).splitlines()
+        return [line for line in lines if NOISE.search(line) and not any(text in line for text in USUAL)]
 
 
 @pytest.fixture(scope="session")
@@ -53,10 +65,19 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(client: docker.DockerClient) -> Iterator[Run]:
-    """Runs a command in a new container of an image to its end, its two streams apart."""
+    """Runs a command in a new container of an image to its end, its two streams apart.
+
+    The test fails on any complaint but those that it `expects`, one text for each line.
+    """
     started: list[DockerContainer] = []
 
-    def run(image: str, *command: str, timeout_seconds: float = 180, **options: object) -> Ended:
+    def run(
+        image: str,
+        *command: str,
+        expects: Sequence[str] = (),
+        timeout_seconds: float = 180,
+        **options: object,
+    ) -> Ended:
         container = start(started, image, *command, **options)
         wrapped = container.get_wrapped_container()
         status = wrapped.wait(timeout=timeout_seconds)["StatusCode"]
@@ -64,11 +85,20 @@ def run(client: docker.DockerClient) -> Iterator[Run]:
             wrapped.logs(stdout=stdout, stderr=not stdout).decode("utf-8", "surrogateescape")
             for stdout in (True, False)
         )
-        return Ended(status, out, err)
+        ended = Ended(status, out, err)
+        check_noise(ended, expects)
+        return ended
 
     yield run
     for container in started:
         container.stop()
+
+
+def check_noise(ended: Ended, expected: Sequence[str]) -> None:
+    """Each complaint must be expected, and each expected one be there, in this order."""
+    assert len(ended.noise) == len(expected), ended.noise
+    for line, text in zip(ended.noise, expected, strict=True):
+        assert text in line
 
 
 @pytest.fixture

@@ -101,8 +101,9 @@ def test_a_failed_gate_leaves_the_old_tag_and_says_what_failed(checkout, client)
 
 def test_a_base_whose_torch_is_not_the_tables_is_refused(checkout, client):
     client.images.get("torch-pool-base:wheels").tag("torch-pool-test", "other")
-    row = "  other:\n    <<: *runtime\n    reference: torch-pool-test:other\n    python_path: /usr/bin/python3.11\n"
-    checkout.edit("images/bases.yaml", "  wheels:\n", f"{row}  wheels:\n")
+    row = "  other:\n    <<: *runtime\n    reference: torch-pool-test:other\n"
+    path = "    python_path: /usr/bin/python3.11\n"
+    checkout.edit("images/bases.yaml", "  wheels:\n", f"{row}{path}  wheels:\n")
     done = checkout.build("infer", BASE="other")
     client.images.remove("torch-pool-test:other", noprune=True)
     assert done.returncode == 1
