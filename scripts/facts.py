@@ -75,6 +75,8 @@ def parse_facts(text: str) -> Facts:
     """
     try:
         values = json.loads(text)
-    except ValueError as error:
-        raise Refusal(f"the image prints more than its command does: {text[:200]!r}", 1) from error
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise Refusal(f"the image prints more than its command does: {text[:200]!r}", 1)
     return to_record(Facts, values, "the probe's output")

@@ -43,6 +43,8 @@ def read_image(path: Path) -> Image:
         Refusal: see load_images.
     """
     values = read_table(path)
-    if (path.parent / "requirements.txt").exists():
-        values["requirements"] = "requirements.txt"
-    return to_record(Image, {"name": path.parent.name, **values}, str(path))
+    lock = path.with_name("requirements.txt")
+    folder = {"name": path.parent.name, "requirements": lock.name if lock.exists() else None}
+    for key in folder.keys() & values.keys():
+        raise Refusal(f"{path}: {key} is what the folder says; remove the line")
+    return to_record(Image, {**values, **folder}, str(path))

@@ -64,6 +64,7 @@ def read_digest(reference: str) -> str:
 
 def set_digest(text: str, name: str, digest: str) -> str:
     """Writes a digest into a row of the table's text; comments and order stay."""
+    text = text.rstrip("\n") + "\n"
     row = re.search(rf"(?m)^  {re.escape(name)}:.*\n(?:    .*\n)*", text)
     if not row:
         raise Refusal(f"{TABLE.name} has no row {name}")
