@@ -1,0 +1,93 @@
+import os
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from scripts.bases import load_table
+from scripts.gate import OCI_LABELS
+from scripts.labels import Commit, build_labels, read_commit
+from tests.scripts.passing import READY_BASE
+
+COMMIT = Commit("0123456789abcdef" * 2 + "01234567", 1_735_689_599, dirty=False)
+ZEROS = Commit("0" * 40, 0, dirty=True)
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A git checkout with one commit of a known time."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2024-12-31T23:59:59+0000")
+    (tmp_path / "file").write_text("one\n")
+    for command in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", "-C", tmp_path, *command], check=True)
+    return tmp_path
+
+
+def test_a_clean_checkout_is_its_commit(repository):
+    commit = read_commit(repository)
+    assert (len(commit.id), commit.time, commit.dirty) == (40, 1_735_689_599, False)
+
+
+@pytest.mark.parametrize("name", ["file", "new"])
+def test_a_changed_or_a_new_file_makes_it_dirty(repository, name):
+    (repository / name).write_text("two\n")
+    commit = read_commit(repository)
+    assert commit.dirty
+    assert commit.version.endswith("-dirty")
+
+
+def test_an_archive_without_git_is_a_dirty_commit_of_zeros(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert read_commit(tmp_path) == ZEROS
+
+
+def test_a_machine_without_git_too(repository, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert read_commit(repository) == ZEROS
+
+
+def test_a_version_is_the_date_and_the_commit():
+    assert COMMIT.version == "20241231-0123456789ab"
+    assert replace(COMMIT, dirty=True).version == "20241231-0123456789ab-dirty"
+    assert COMMIT.created == "2024-12-31T23:59:59Z"
+
+
+def test_the_labels_of_a_build_name_the_commit_and_what_the_base_holds():
+    labels = build_labels(COMMIT, READY_BASE)
+    assert labels["org.opencontainers.image.revision"] == COMMIT.id
+    assert labels["org.opencontainers.image.created"] == "2024-12-31T23:59:59Z"
+    assert labels["io.torch-pool.torch"] == "2.6.0+cu124"
+    assert labels["io.torch-pool.python"] == "3.11.2"
+
+
+def test_build_and_template_together_give_every_label_that_the_gate_wants():
+    by_template = {"title", "description", "ref.name"}
+    given = {name.removeprefix("org.opencontainers.image.") for name in build_labels(COMMIT, READY_BASE)}
+    assert set(OCI_LABELS) <= given | by_template
+    assert not given & by_template
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"digest": DIGEST},
+            {"base.name": "docker.io/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime", "base.digest": DIGEST},
+        ),
+        ({}, {}),
+        ({"kind": "wheels", "digest": None, "reference": ""}, {}),
+    ],
+)
+def test_a_base_is_named_where_others_can_have_it(changes, expected):
+    row = replace(load_table().bases["cuda12.4-runtime"], **changes)
+    labels = build_labels(COMMIT, replace(READY_BASE, base=row))
+    prefix = "org.opencontainers.image."
+    found = {name.removeprefix(prefix): value for name, value in labels.items() if ".base." in name}
+    assert found == expected
