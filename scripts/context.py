@@ -20,6 +20,7 @@ def lay_out_base(uv: Path) -> Path:
     folder = _empty(BUILD / "context" / "bases")
     _copy(ROOT / "images" / "bases", folder / "bases")
     shutil.copy2(uv, folder / "uv")
+    _open_folders(folder)
     return folder
 
 
@@ -37,6 +38,7 @@ def lay_out_image(image: Image, uv: Path) -> Path:
     if image.requirements:
         text = (ROOT / "images" / image.name / image.requirements).read_text("utf-8")
         _write(folder / image.requirements, text)
+    _open_folders(folder)
     return folder
 
 
@@ -68,11 +70,19 @@ def _empty(folder: Path) -> Path:
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=_STRAYS, copy_function=shutil.copyfile)
-    for path in [target, *target.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    for path in target.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     path.chmod(mode)
+
+
+def _open_folders(folder: Path) -> None:
+    """Whatever the umask: other users of an image must get in, and two machines must make the same layer."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
