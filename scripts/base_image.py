@@ -11,7 +11,7 @@ from pathlib import Path
 from torch_pool.refusal import Refusal
 
 from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
-from scripts.builder import Builder, image_id, image_labels, remove_nameless, run_build, uv_binary
+from scripts.builder import Builder, Output, image_id, image_labels, remove_nameless, run_build, uv_binary
 from scripts.context import BUILD, lay_out_base, source_files
 from scripts.diagnosis import diagnose
 from scripts.facts import Facts, parse_facts, read_facts
@@ -127,7 +127,7 @@ def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
     python = base.python_path or _find_python(builder, base)
     arguments = [*_rootfs_argument(builder, base), *base_arguments(base, python, inputs)]
     replaced = image_id(builder.client, tag)
-    run_build(builder, tag, _FOLDER / "Dockerfile", lay_out_base(uv_binary()), arguments)
+    run_build(builder, Output(tag), _FOLDER / "Dockerfile", lay_out_base(uv_binary()), arguments)
     if replaced != image_id(builder.client, tag):
         remove_nameless(builder.client, replaced)
 

@@ -1,8 +1,8 @@
 """`make build PROFILE=NAME`: one image, built, checked by the gate, then tagged."""
 
+import hashlib
 import sys
 
-from torch_pool.profile import Profile
 from torch_pool.refusal import Refusal
 
 from scripts import gate
@@ -10,6 +10,7 @@ from scripts.base_image import ReadyBase, ensure_base
 from scripts.bases import candidates, load_table
 from scripts.builder import (
     Builder,
+    Output,
     image_id,
     image_labels,
     open_builder,
@@ -18,7 +19,8 @@ from scripts.builder import (
     uv_binary,
 )
 from scripts.context import BUILD, lay_out_image
-from scripts.images import Image, load_images
+from scripts.facts import Facts
+from scripts.images import ROOT, Image, load_images
 from scripts.labels import Commit, build_labels, read_commit
 from scripts.lock import exclusive
 from scripts.render import dockerfile_path, load_image_profile, render, write_if_changed
@@ -87,36 +89,33 @@ def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, .
     """
     waiting = f"another build of {image.name} runs; waiting for it"
     with exclusive(BUILD / "locks" / f"{image.name}.lock", waiting):
-        candidate = f"{CANDIDATE}:{image.name}"
-        profile = load_image_profile(image)
-        build_candidate(builder, candidate, image, profile, base)
+        candidate = candidate_tag(image)
+        build_candidate(builder, image, base, Output(candidate))
         try:
-            return _pass_gate(builder, candidate, image, profile, base)
+            return _pass_gate(builder, candidate, image, base)
         finally:
             # Only the name; the image stays in the cache and under the tags that it got.
             builder.client.images.remove(candidate, noprune=True)
 
 
-def build_candidate(
-    builder: Builder,
-    candidate: str,
-    image: Image,
-    profile: Profile,
-    base: ReadyBase,
-    *,
-    compression: str = "",
-) -> None:
+def candidate_tag(image: Image) -> str:
+    """One name per checkout and image: two checkouts may build at once, and a killed build's is taken over."""
+    checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+    return f"{CANDIDATE}:{image.name}-{checkout}"
+
+
+def build_candidate(builder: Builder, image: Image, base: ReadyBase, output: Output) -> None:
     """Builds an image under a name that no user has.
 
     Raises:
         Refusal: see builder.run_build.
     """
-    path = dockerfile_path(image)
+    path, profile = dockerfile_path(image), load_image_profile(image)
     if write_if_changed(path, render(image, profile)):
         print(f"rendered images/{image.name}/Dockerfile anew; commit it", file=sys.stderr)
     arguments = image_arguments(read_commit(), base)
     context = lay_out_image(image, uv_binary())
-    run_build(builder, candidate, path, context, arguments, compression=compression)
+    run_build(builder, output, path, context, arguments)
 
 
 def image_arguments(commit: Commit, base: ReadyBase) -> list[str]:
@@ -129,21 +128,25 @@ def image_arguments(commit: Commit, base: ReadyBase) -> list[str]:
     ]
 
 
-def _pass_gate(
-    builder: Builder, candidate: str, image: Image, profile: Profile, base: ReadyBase
-) -> tuple[str, ...]:
+def _pass_gate(builder: Builder, candidate: str, image: Image, base: ReadyBase) -> tuple[str, ...]:
     rolling = rolling_tag(image, builder.settings)
-    if image_id(builder.client, rolling) == image_id(builder.client, candidate):
-        print(f"{rolling} is unchanged; the gate passed it when it got its tag", file=sys.stderr)
-        content = content_tag(rolling, base.facts)
-        return rolling, content
-    evidence = gate.collect(builder.client, candidate, image, profile, base)
-    results = gate.judge(evidence)
-    print_report(image, evidence, results, sys.stderr)
-    gate.require_passed(rolling, results)
-    tags = rolling, content_tag(rolling, evidence.facts)
     replaced = image_id(builder.client, rolling)
+    if replaced == image_id(builder.client, candidate):
+        print(f"{rolling} is unchanged; the gate passed it when it got its tag", file=sys.stderr)
+        facts = base.facts
+    else:
+        facts = _judge(builder, candidate, image, base)
+    tags = rolling, content_tag(rolling, facts)
     for tag in tags:
         builder.client.images.get(candidate).tag(*tag.rsplit(":", 1))
     remove_nameless(builder.client, replaced)
     return tags
+
+
+def _judge(builder: Builder, candidate: str, image: Image, base: ReadyBase) -> Facts:
+    """What the gate read from the image that it passed."""
+    evidence = gate.collect(builder.client, candidate, image, load_image_profile(image), base)
+    results = gate.judge(evidence)
+    print_report(image, evidence, results, sys.stderr)
+    gate.require_passed(rolling_tag(image, builder.settings), results)
+    return evidence.facts

@@ -48,16 +48,18 @@ def open_builder(settings: Settings) -> Builder:
     return Builder(settings, engine, docker_client(), table, machine, build_inputs(machine, os.environ))
 
 
+@dataclass(frozen=True)
+class Output:
+    """Where a build goes: a tag in the engine; `compression` of its layers is zstd, gzip or none."""
+
+    tag: str
+    compression: str = ""
+
+
 def run_build(
-    builder: Builder,
-    tag: str,
-    dockerfile: Path,
-    context: Path,
-    arguments: Sequence[str],
-    *,
-    compression: str = "",
+    builder: Builder, output: Output, dockerfile: Path, context: Path, arguments: Sequence[str]
 ) -> None:
-    """Builds a Dockerfile into the engine under a tag.
+    """Builds a Dockerfile into the engine.
 
     Raises:
         Refusal: see buildx.build.
@@ -67,21 +69,22 @@ def run_build(
         *(["--no-cache"] if builder.no_cache else []),
         f"--platform={builder.settings.platform.value}",
         *arguments,
-        *_output(builder.engine, tag, compression),
+        *_output_arguments(builder.engine, output),
         f"--file={dockerfile}",
         str(context),
     ]
-    build(tag, command, builder.inputs.environ, BUILD / "logs" / f"{tag.replace(':', '-')}.log")
+    log = BUILD / "logs" / f"{output.tag.replace(':', '-')}.log"
+    build(output.tag, command, builder.inputs.environ, log)
 
 
-def _output(engine: Engine, tag: str, compression: str) -> list[str]:
-    """Into the engine, as a rule uncompressed: compressing 5 GB costs minutes and a local image gains nothing."""
+def _output_arguments(engine: Engine, output: Output) -> list[str]:
+    """As a rule uncompressed: compressing 5 GB costs minutes, and an image that stays here gains nothing."""
     if not engine.image_store:
-        return [f"--output=type=docker,name={tag}"]
-    layers = f"compression={compression},force-compression=true,unpack=false"
-    if not compression:
-        layers = "compression=uncompressed,unpack=true"
-    return ["--provenance=false", f"--output=type=image,name={tag},{layers}"]
+        return [f"--output=type=docker,name={output.tag}"]
+    layers = "compression=uncompressed,unpack=true"
+    if output.compression:
+        layers = f"compression={output.compression},force-compression=true,unpack=false"
+    return ["--provenance=false", f"--output=type=image,name={output.tag},{layers}"]
 
 
 def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None:

@@ -7,7 +7,6 @@ these constrained to the base and without what the base has.
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from torch_pool.refusal import UNAVAILABLE, Refusal
@@ -61,7 +60,7 @@ def resolve(source: Path, lock: Path, *options: str) -> None:
         Refusal: uv finds no solution or no index; says its last words.
     """
     print(f"resolving {source.relative_to(ROOT)}", file=sys.stderr)
-    command: Sequence[str] = [
+    command = [
         str(uv_binary()),
         "pip",
         "compile",

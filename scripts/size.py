@@ -9,10 +9,9 @@ from torch_pool.refusal import Refusal
 
 from scripts.base_image import ensure_base
 from scripts.build import build_candidate
-from scripts.builder import open_builder, require_image
+from scripts.builder import Output, open_builder, require_image
 from scripts.images import load_images
 from scripts.layers import stored_bytes
-from scripts.render import load_image_profile
 from scripts.settings import Settings, choose_profile
 from scripts.tags import rolling_tag
 
@@ -37,7 +36,7 @@ def main(settings: Settings) -> int:
     base = ensure_base(builder)
     tag = f"{NAME}:{image.name}"
     print("compressing every layer with zstd; this takes about a minute", file=sys.stderr)
-    build_candidate(builder, tag, image, load_image_profile(image), base, compression="zstd")
+    build_candidate(builder, image, base, Output(tag, "zstd"))
     compressed = stored_bytes(builder.client, tag)
     builder.client.images.remove(tag)
     added = stored_bytes(builder.client, rolling_tag(image, settings)) - base.stored_bytes
