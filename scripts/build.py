@@ -99,7 +99,7 @@ def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, .
 
 
 def candidate_tag(image: Image) -> str:
-    """One name per checkout and image: two checkouts may build at once, and a killed build's is taken over."""
+    """One name per checkout and image: two checkouts may build at once, and a killed one is reused."""
     checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
     return f"{CANDIDATE}:{image.name}-{checkout}"
 
