@@ -75,13 +75,14 @@ def choose_base(builder: Builder) -> tuple[Base, str]:
     for base in choices:
         if _is_local(builder, base):
             return base, "in this engine already"
-    problem = ""
+    reason = "built here"
     for base in choices:
         if base.kind == WHEELS:
-            return base, f"built here, as {problem}" if problem else "built here"
+            return base, reason
         problem = _registry_problem(base.pinned)
         if not problem:
             return base, f"from its registry as {base.pinned}"
+        reason = f"built here: for {base.reference}, {problem.partition(';')[0]}"
     raise missing_tag(choices[0], settings.base, builder.table, problem)
 
 
