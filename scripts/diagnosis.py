@@ -15,7 +15,7 @@ _CAUSES = (
         "a server's certificate is not trusted; name the CA bundle of this network with CA_BUNDLE=/path.pem",
     ),
     (
-        r"hash mismatch|hashes are required",
+        r"hash mismatch",
         "a package is not the one that the lock names; the index serves something else under that version",
     ),
     (

@@ -14,12 +14,12 @@ RECORD = Path("/opt/torch-pool/torch.txt")
 def main() -> int:
     """Fails with one line when torch is not the expected one, else records it for the next check."""
     site = Path(sysconfig.get_path("platlib"))
-    version = runpy.run_path(str(site / "torch" / "version.py"))
-    found = f"torch {version['__version__']} for CUDA {version['cuda']}"
     copies = [path.name for path in site.glob("torch-*.dist-info")]
     if len(copies) != 1:
-        print(f"expected one installed torch, found {len(copies)}: {', '.join(copies)}", file=sys.stderr)
+        print(f"expected one installed torch in {site}, found", len(copies), *copies, file=sys.stderr)
         return 1
+    version = runpy.run_path(str(site / "torch" / "version.py"))
+    found = f"torch {version['__version__']} for CUDA {version['cuda']}"
     if sys.argv[1:]:
         expected = "torch {} for CUDA {}".format(*sys.argv[1:3])
     else:
