@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import subprocess
@@ -9,42 +8,6 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RECORDER = f"""#!{sys.executable} -I
-import json, os, sys
-with open(os.path.join(os.path.dirname(sys.argv[0]), "calls"), "a") as calls:
-    print(json.dumps([sys.argv[1:], dict(os.environ)]), file=calls)
-"""
-
-
-class Call(NamedTuple):
-    arguments: list[str]
-    environ: dict[str, str]
-
-
-class Program(NamedTuple):
-    """A program of our own that is first on PATH, and writes down how it was called."""
-
-    path: Path
-
-    @property
-    def calls(self):
-        file = self.path.parent / "calls"
-        return [Call(*json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Puts a program on PATH; `then` is the Python that it runs after it has written down its call."""
-
-    def put(name, then=""):
-        path = tmp_path / "programs" / name / name
-        path.parent.mkdir(parents=True)
-        path.write_text(RECORDER + then)
-        path.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-        return Program(path)
-
-    return put
 
 
 class Checkout(NamedTuple):
