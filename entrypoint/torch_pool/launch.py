@@ -65,7 +65,7 @@ def launch(argv: list[str], environ: dict[str, str], baked: "Baked") -> int:
         environ = plain_environment(environ, baked)
         say(f"profile {baked.PROFILE['name']}: {CONF}={baked.CONF}")
         if baked.PROFILE["gpu"] == "wanted":
-            say(f"warning: {_NO_GPU}")
+            say(f"{mark('warning')}: {_NO_GPU}")
         return execute(argv, environ)
     from torch_pool.preparation import prepare  # noqa: PLC0415 - the plain path does not need it
 
@@ -203,6 +203,14 @@ def say(message: str) -> None:
     except OSError:
         # A closed or full stderr must not keep the command from starting.
         return
+
+
+def mark(word: str) -> str:
+    """The word, in bold yellow at a terminal that wants colour (https://no-color.org)."""
+    environ = os.environ
+    if environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb" or not os.isatty(2):
+        return word
+    return f"\033[1;33m{word}\033[0m"
 
 
 def _shell() -> str:

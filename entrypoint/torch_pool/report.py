@@ -2,7 +2,7 @@
 
 import os
 
-from torch_pool.launch import CONF, say
+from torch_pool.launch import CONF, mark, say
 from torch_pool.record import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def report(plan: "Plan", *, is_news: bool) -> None:
         say(format_line(plan))
     for finding in plan.findings:
         if finding.severity == "warn" and is_news:
-            say(f"{_mark('warning')}: {finding.message}")
+            say(f"{mark('warning')}: {finding.message}")
 
 
 def format_line(plan: "Plan") -> str:
@@ -54,7 +54,7 @@ def report_refusal(refusal: "Refusal", log: str | None, termination_log: str = T
 
         write_line(json.dumps({"torch_pool": FORMAT, "refused": str(refusal), "status": refusal.status}))
     else:
-        say(f"{_mark('refused')}: {refusal}")
+        say(f"{mark('refused')}: {refusal}")
     try:
         descriptor = os.open(termination_log, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -70,11 +70,3 @@ def write_line(text: str) -> None:
         os.write(2, f"{text}\n".encode(errors="surrogateescape"))
     except OSError:
         return
-
-
-def _mark(word: str) -> str:
-    """The word, in bold yellow at a terminal that wants colour (https://no-color.org)."""
-    environ = os.environ
-    if environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb" or not os.isatty(2):
-        return word
-    return f"\033[1;33m{word}\033[0m"

@@ -15,6 +15,7 @@ os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 import docker
 from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from scripts.engine import docker_client
 from scripts.images import ROOT, load_images
@@ -24,7 +25,7 @@ IMAGES = sorted(load_images())
 
 
 NOISE = re.compile(r"WARN(ING)?\b|\bERROR\b|[Ww]arning:|Traceback|torch-pool: (?!profile )")
-USUAL = ("warning: no GPU: no NVIDIA driver", "warning: /dev/shm is 64 MiB")
+USUAL = (": no GPU: no NVIDIA driver is to be seen; use", ": /dev/shm is 64 MiB, profile ")
 """What every container of this engine may say: it has no GPU, and the shared memory that Docker gives."""
 
 
@@ -38,7 +39,8 @@ class Ended:
     def noise(self) -> list[str]:
         """The lines that complain, but for the usual ones."""
         lines = (self.stdout + self.stderr).splitlines()
-        return [line for line in lines if NOISE.search(line) and not any(text in line for text in USUAL)]
+        noise = [line for line in lines if NOISE.search(line)]
+        return [line for line in noise if "refused" in line or not any(text in line for text in USUAL)]
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +131,13 @@ def start(
     return container.start()
 
 
+def printed(container: DockerContainer, pattern: str) -> str:
+    """What the container has printed on stdout, as soon as that has the pattern."""
+    strategy = LogMessageWaitStrategy(re.compile(pattern, re.DOTALL))
+    strategy.with_startup_timeout(60).with_poll_interval(0.05).wait_until_ready(container)
+    return container.get_logs()[0].decode()
+
+
 @pytest.fixture(params=IMAGES)
 def image(request: pytest.FixtureRequest) -> str:
     """Every image in turn."""
@@ -143,3 +152,10 @@ def workspace(tmp_path: Path) -> Path:
     folder.mkdir(mode=0o755)
     os.chown(folder, 4321, 0)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder to mount, which every uid of a container can read."""
+    tmp_path.chmod(0o755)
+    return tmp_path
