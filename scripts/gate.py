@@ -10,6 +10,7 @@ import docker
 from torch_pool.profile import Profile
 from torch_pool.refusal import Refusal
 
+from scripts.apt import redacted
 from scripts.base_image import ReadyBase
 from scripts.containers import Outcome, run_container
 from scripts.facts import Facts, read_facts
@@ -167,7 +168,7 @@ def _labels(evidence: Evidence) -> Pair:
 def _secrets(evidence: Evidence) -> Pair:
     names = [name for name in _environment(evidence) if _SECRET.search(name)]
     lines = [line for line in evidence.history if "BEGIN CERTIFICATE" in line or "_PROXY=" in line.upper()]
-    return _nothing(names + lines)
+    return _nothing([*names, *(redacted(" ".join(line.split())) for line in lines)])
 
 
 def _echo(evidence: Evidence) -> Pair:

@@ -106,6 +106,12 @@ FAILURES = [
         "none",
         "RUN echo -----BEGIN CERTIFICATE-----",
     ),
+    (
+        "secrets",
+        {"history": ("RUN export \\\n  HTTP_PROXY=http://u:password@p.example",)},
+        "none",
+        "RUN export \\ HTTP_PROXY=http://***@p.example",
+    ),
     ("user", {"facts": facts(uid=0)}, "1000:0", "0:0"),
     ("user", {"facts": facts(gid=1000)}, "1000:0", "1000:1000"),
     ("unwritable", {"facts": facts(unwritable=("/workspace",))}, "none", "/workspace"),
