@@ -13,8 +13,13 @@ from tests.scripts.test_inputs import MACHINE, SECRETS
 NOTHING = Machine((), None, None, (), ())
 
 
-def test_no_secret_is_in_the_arguments_of_the_process_that_builds(program, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def build_folder(tmp_path, monkeypatch):
+    """Logs go below tmp_path."""
     monkeypatch.setattr("scripts.builder.BUILD", tmp_path)
+
+
+def test_no_secret_is_in_the_arguments_of_the_process_that_builds(program, tmp_path):
     docker = program("docker")
     settings = resolve_settings({}, "")
     inputs = build_inputs(MACHINE, os.environ)
@@ -46,9 +51,8 @@ def test_no_secret_is_in_the_arguments_of_the_process_that_builds(program, tmp_p
     ],
 )
 def test_a_build_goes_into_the_engine_as_its_store_wants_it(
-    program, tmp_path, monkeypatch, image_store, compression, output
+    program, tmp_path, image_store, compression, output
 ):
-    monkeypatch.setattr("scripts.builder.BUILD", tmp_path)
     docker = program("docker")
     engine = Engine("docker", "0.13", "", image_store=image_store)
     inputs = build_inputs(NOTHING, os.environ)
@@ -58,8 +62,7 @@ def test_a_build_goes_into_the_engine_as_its_store_wants_it(
     assert (tmp_path / "logs" / "a-b.log").exists()
 
 
-def test_no_cache_builds_every_layer_anew(program, tmp_path, monkeypatch):
-    monkeypatch.setattr("scripts.builder.BUILD", tmp_path)
+def test_no_cache_builds_every_layer_anew(program, tmp_path):
     docker = program("docker")
     for value in ("0", "1"):
         settings = resolve_settings({"NO_CACHE": value}, "")
