@@ -4,7 +4,7 @@ import sys
 
 import torch_pool
 from torch_pool.launch import restore_signals
-from torch_pool.refusal import UNAVAILABLE, USAGE, Refusal
+from torch_pool.refusal import USAGE, Refusal
 from torch_pool.suggestion import suggest
 
 TYPE_CHECKING = False
@@ -17,10 +17,11 @@ COMMANDS = {
     "profiles": "the profiles of this image and what each is for",
     "check": "would torch take this PYTORCH_CUDA_ALLOC_CONF, and what would it do",
     "doctor": "describe driver, GPUs, shared memory, user and caches, with what to do",
+    "selftest": "prove that allocator and devices are really what a launch sets",
 }
-LATER = {"selftest": UNAVAILABLE, "monitor": USAGE, "bench": USAGE, "tune": USAGE, "advise": USAGE}
-"""Commands that this version does not have, and their status: a self-test that cannot run proves nothing."""
-_BOUND_TO_THE_IMAGE = ("run", "show", "profiles")
+LATER = ("monitor", "bench", "tune", "advise")
+"""Commands that this version does not have."""
+_BOUND_TO_THE_IMAGE = ("run", "show", "profiles", "selftest")
 """They are given the image's own profile; the others find what they need themselves."""
 
 
@@ -46,7 +47,7 @@ def _dispatch(argv: list[str], baked: "Baked") -> int:
         return 0
     if argv[0] in LATER:
         what = f"torch-pool {argv[0]} is not in this version ({torch_pool.VERSION})"
-        raise Refusal(f"{what}; see torch-pool --help for what is", LATER[argv[0]])
+        raise Refusal(f"{what}; see torch-pool --help for what is", USAGE)
     if argv[0] not in COMMANDS:
         raise Refusal(f"{argv[0]!r} is not a command of torch-pool; {suggest(argv[0], COMMANDS)}", USAGE)
     module = __import__(f"torch_pool.{argv[0]}", fromlist=["main"])

@@ -74,7 +74,7 @@ def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *,
     asked = read_settings(given)
     asked = asked if hold else asked._replace(lock_dir=None)
     chosen = choose_profile(asked.profile, profile_from_values(baked.PROFILE))
-    resolution = resolve(given, asked, chosen, installed_torch_version(_site_directories()) or DEFAULT_TORCH)
+    resolution = resolve(given, asked, chosen, installed_torch())
     earlier = read_earlier(environ).made
     picked = {name: earlier[name] for name in (VARIABLE, ORDER) if name in earlier}
     fitted = fit(resolution, asked, given, argv, picked=picked)
@@ -124,8 +124,8 @@ def _status(finding: Finding) -> int:
     return UNAVAILABLE if finding.code.startswith("gpu-") else CONFIG
 
 
-def _site_directories() -> list[str]:
-    """Where the image's torch may be; this Python runs without site packages on its path."""
+def installed_torch() -> str:
+    """The version of the image's torch. This Python runs without site packages on its path."""
     import site  # noqa: PLC0415 - os and sys are enough everywhere else
 
-    return [*sys.path, *site.getsitepackages()]
+    return installed_torch_version([*sys.path, *site.getsitepackages()]) or DEFAULT_TORCH

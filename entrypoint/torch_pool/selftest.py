@@ -1,0 +1,111 @@
+"""`torch-pool selftest`: prove in a fresh process of the image's torch what a launch sets."""
+
+import argparse
+import re
+
+from torch_pool.conf import CONF_BY_ALLOCATOR
+from torch_pool.interrogation import Answer, interrogate
+from torch_pool.launch import CONF, inherited_environment
+from torch_pool.proof import STATUS, Proof, verdict
+from torch_pool.proof_settings import SETTINGS, prove_allocator, prove_environment, prove_settings
+from torch_pool.proof_torch import (
+    CAP,
+    POINTER,
+    RELEASE,
+    STATISTICS,
+    prove_cap,
+    prove_devices,
+    prove_parse,
+    prove_placement,
+    prove_release,
+    prove_torch,
+    unprovable,
+)
+from torch_pool.record import TYPE_CHECKING
+from torch_pool.refusal import USAGE, Refusal
+from torch_pool.selftest_report import Report, write_report
+from torch_pool.subject import Subject, make_subject
+
+if TYPE_CHECKING:
+    from torch_pool.launch import Baked
+
+WITHOUT_GPU = ("load", "parse")
+WITH_GPU = (*WITHOUT_GPU, "devices", "placement", "release")
+
+
+def main(argv: list[str], baked: "Baked") -> int:
+    """Print the report on stdout. Status 0 proved, 1 disproved, 69 not provable here, 64 wrong usage.
+
+    Raises Refusal where the JUnit file cannot be written.
+    """
+    try:
+        arguments = _arguments().parse_args(argv)
+    except SystemExit as stop:
+        return USAGE if stop.code else 0
+    report = examine(arguments, baked)
+    write_report(report, as_json=arguments.json, junit=arguments.junit)
+    return STATUS[report.verdict]
+
+
+def examine(arguments: argparse.Namespace, baked: "Baked") -> Report:
+    """Everything that the self-test finds. Settings that a launch refuses whole are a fault like others."""
+    environ = inherited_environment()
+    try:
+        subject = make_subject(environ, baked, arguments.allocator, quick=arguments.quick)
+    except Refusal as refusal:
+        fault = Proof("settings", SETTINGS, "disproved", "a configuration that a launch takes", str(refusal))
+        return Report("disproved", None, (fault,), {})
+    answers = ask(subject, quick=arguments.quick)
+    proofs = (
+        *prove_settings(subject),
+        *prove_allocator(subject),
+        prove_environment(subject, environ),
+        *prove(subject, answers, quick=arguments.quick),
+    )
+    seconds = {question: round(answer.seconds, 4) for question, answer in answers.items()}
+    return Report(verdict(proofs), subject, proofs, seconds)
+
+
+def ask(subject: Subject, *, quick: bool) -> dict[str, Answer]:
+    """Torch's answers. Without a driver async parses nothing: its other options are then parsed alone."""
+    questions = WITHOUT_GPU if quick else WITH_GPU
+    if subject.memory and not quick:
+        questions = (*questions, "cap")
+    answers = interrogate(questions, subject.environ)
+    rest = without_backend(subject.conf)
+    if rest and "unseen" in answers["parse"].values:
+        answers["rest"] = interrogate(("parse",), {**subject.environ, CONF: rest})["parse"]
+    return answers
+
+
+def without_backend(conf: str) -> str:
+    """The conf without its choice of a backend."""
+    return re.sub(r"(^|,)\s*backend\s*:[^,]*", "", conf).strip(", ")
+
+
+def prove(subject: Subject, answers: "dict[str, Answer]", *, quick: bool) -> "list[Proof]":
+    """The proofs that rest on torch's answers. What needs a GPU is not provable without one."""
+    proofs = prove_torch(subject, answers["load"])
+    if answers["load"].error:
+        return proofs
+    proofs.append(prove_parse(subject, answers["parse"], answers.get("rest")))
+    if quick:
+        return proofs
+    proofs += prove_devices(subject, answers["devices"])
+    if not answers["devices"].values.get("devices"):
+        names = {"pointer": POINTER, "statistics": STATISTICS, "release": RELEASE}
+        names |= {"cap": CAP} if subject.memory else {}
+        return [*proofs, *(unprovable(name, proves) for name, proves in names.items())]
+    proofs += [*prove_placement(subject, answers["placement"]), prove_release(answers["release"])]
+    return [*proofs, prove_cap(subject, answers["cap"])] if subject.memory else proofs
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("torch-pool selftest", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
+    parser.add_argument("--quick", action="store_true", help="ask torch only what needs no GPU")
+    parser.add_argument(
+        "--allocator", choices=tuple(CONF_BY_ALLOCATOR), help="insist on this one, whatever the settings say"
+    )
+    return parser
