@@ -74,7 +74,7 @@ def choose_base(builder: Builder) -> tuple[Base, str]:
     choices = candidates(settings.base, builder.table, settings.base_registry)
     for base in choices:
         if _is_local(builder, base):
-            return base, "in this engine already"
+            return base, "which this engine holds"
     reason = "built here"
     for base in choices:
         if base.kind == WHEELS:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch_pool.refusal import Refusal
+
 from scripts.machine import Machine, sources_list
 
 # Names of environment variables that carry a secret from this process to buildx.
@@ -18,10 +20,18 @@ class Inputs:
 
 
 def build_inputs(machine: Machine, environ: Mapping[str, str]) -> Inputs:
-    """Secrets and proxies by name, their values only in the environment: no process list shows them."""
+    """Secrets and proxies by name, their values only in the environment: no process list shows them.
+
+    Raises:
+        Refusal: buildx cannot take the path of the CA bundle.
+    """
     values = {fact.name: fact.value for fact in machine.proxies}
     arguments = [word for name in values for word in ("--build-arg", name)]
     if machine.ca_bundle:
+        if "," in machine.ca_bundle.value:
+            raise Refusal(
+                f"{machine.ca_bundle.shown} has a comma, which ends a value for buildx; copy the file"
+            )
         arguments += ["--secret", f"id=ca,src={machine.ca_bundle.value}"]
     if machine.pip_index:
         values[INDEX] = machine.pip_index.value

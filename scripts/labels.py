@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from torch_pool.refusal import Refusal
+
 from scripts.base_image import ReadyBase
 from scripts.bases import REGISTRY
 from scripts.images import ROOT
@@ -36,21 +38,31 @@ class Commit:
 
 
 def read_commit(root: Path = ROOT) -> Commit:
-    """The commit of a checkout; outside one (an archive) a commit of zeros, dirty."""
-    log = _git(root, "log", "-1", "--format=%H %ct").split()
-    if len(log) != 2:
+    """The commit of a checkout; outside one (an archive) a commit of zeros, dirty.
+
+    Raises:
+        Refusal: there is a repository and git does not read it, as where another user owns it.
+    """
+    log = _git(root, "log", "-1", "--format=%H %ct")
+    if log is None:
         return Commit("0" * 40, 0, dirty=True)
-    return Commit(log[0], int(log[1]), dirty=bool(_git(root, "status", "--porcelain")))
+    identity, seconds = log.split()
+    return Commit(identity, int(seconds), dirty=bool(_git(root, "status", "--porcelain")))
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git prints; None where there is no git, no repository or no commit."""
+    command = ["git", "-C", str(root), *arguments]
     try:
-        run = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
-        )
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return ""
-    return run.stdout
+        return None
+    if "dubious ownership" in run.stderr:
+        raise Refusal(
+            f"git does not read {root}, which another user owns, so the labels could not name its commit; "
+            f"run: git config --global --add safe.directory {root}"
+        )
+    return run.stdout if run.returncode == 0 else None
 
 
 def build_labels(commit: Commit, base: ReadyBase) -> Mapping[str, str]:

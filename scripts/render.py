@@ -97,10 +97,22 @@ def template_line(error: BaseException, template: Path) -> int:
 
 
 def write_if_changed(path: Path, text: str) -> bool:
-    """Replaces the file in one step, so that a failure leaves the old one, and only that."""
+    """Replaces the file in one step, so that a failure leaves the old one, and only that.
+
+    Raises:
+        Refusal: it cannot be written.
+    """
     data = text.encode()
     if path.exists() and path.read_bytes() == data:
         return False
+    try:
+        _replace(path, data)
+    except OSError as error:
+        raise Refusal(f"{path} cannot be written ({error.strerror}); it is left as it was") from error
+    return True
+
+
+def _replace(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -110,4 +122,3 @@ def write_if_changed(path: Path, text: str) -> bool:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return True

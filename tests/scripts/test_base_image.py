@@ -48,7 +48,7 @@ def builder():
 def test_what_is_in_the_engine_is_taken_and_no_registry_is_asked(program, builder, known, base, expected):
     docker = program("docker", REFUSES)
     found, reason = choose_base(builder(known, BASE=base))
-    assert (found.name, reason, docker.calls) == (expected, "in this engine already", [])
+    assert (found.name, reason, docker.calls) == (expected, "which this engine holds", [])
 
 
 def test_an_image_that_only_has_the_name_is_not_taken_for_our_base(program, builder):

@@ -3,6 +3,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from torch_pool.refusal import Refusal
 
 from scripts.bases import load_table
 from scripts.gate import OCI_LABELS
@@ -51,6 +52,13 @@ def test_an_archive_without_git_is_a_dirty_commit_of_zeros(tmp_path, monkeypatch
 def test_a_machine_without_git_too(repository, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert read_commit(repository) == ZEROS
+
+
+def test_a_checkout_that_git_does_not_trust_is_refused_with_the_cure(repository, monkeypatch):
+    # git's own switch for its tests: every folder counts as another user's.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(Refusal, match=f"safe.directory {repository}"):
+        read_commit(repository)
 
 
 def test_a_version_is_the_date_and_the_commit():
