@@ -25,13 +25,14 @@ def lay_out_base(uv: Path) -> Path:
 
 
 def lay_out_image(image: Image, uv: Path) -> Path:
-    """The context of an image's Dockerfile: launch, profile, bases, uv, and its locked requirements.
+    """The context of an image's Dockerfile: launch, site, profile, bases, uv, and its locked requirements.
 
     Raises:
         Refusal: a profile is wrong; with file and line.
     """
     folder = _empty(BUILD / "context" / image.name)
     lay_out_launch(folder / "launch")
+    _copy(ROOT / "entrypoint" / "site", folder / "site")
     _write(folder / "profile" / "baked.py", compile_profile(load_image_profile(image)))
     _copy(ROOT / "images" / "bases", folder / "bases")
     shutil.copy2(uv, folder / "uv")

@@ -6,6 +6,7 @@ import re
 from torch_pool.conf import CONF_BY_ALLOCATOR
 from torch_pool.interrogation import Answer, interrogate
 from torch_pool.launch import CONF, inherited_environment
+from torch_pool.program import prove_program, run
 from torch_pool.proof import STATUS, Proof, verdict
 from torch_pool.proof_settings import SETTINGS, prove_allocator, prove_environment, prove_settings
 from torch_pool.proof_torch import (
@@ -38,16 +39,29 @@ def main(argv: list[str], baked: "Baked") -> int:
 
     Raises Refusal where the JUnit file cannot be written.
     """
+    options, command = split_command(argv)
     try:
-        arguments = _arguments().parse_args(argv)
+        arguments = _arguments().parse_args(options)
     except SystemExit as stop:
         return USAGE if stop.code else 0
-    report = examine(arguments, baked)
+    report = examine(arguments, command, baked)
     write_report(report, as_json=arguments.json, junit=arguments.junit)
     return STATUS[report.verdict]
 
 
-def examine(arguments: argparse.Namespace, baked: "Baked") -> Report:
+def split_command(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our options, and the user's program after the first --."""
+    if "--" not in argv:
+        return argv, []
+    end = argv.index("--")
+    if not argv[end + 1 :]:
+        raise Refusal(
+            "no command was given after --; name one, such as: torch-pool selftest -- python app.py", USAGE
+        )
+    return argv[:end], argv[end + 1 :]
+
+
+def examine(arguments: argparse.Namespace, command: list[str], baked: "Baked") -> Report:
     """Everything that the self-test finds. Settings that a launch refuses whole are a fault like others."""
     environ = inherited_environment()
     try:
@@ -55,15 +69,14 @@ def examine(arguments: argparse.Namespace, baked: "Baked") -> Report:
     except Refusal as refusal:
         fault = Proof("settings", SETTINGS, "disproved", "a configuration that a launch takes", str(refusal))
         return Report("disproved", None, (fault,), {})
+    proofs = [*prove_settings(subject), *prove_allocator(subject), prove_environment(subject, environ)]
+    if command:
+        proofs += prove_program(subject, run(command, subject.environ))
+        return Report(verdict(proofs), subject, tuple(proofs), {})
     answers = ask(subject, quick=arguments.quick)
-    proofs = (
-        *prove_settings(subject),
-        *prove_allocator(subject),
-        prove_environment(subject, environ),
-        *prove(subject, answers, quick=arguments.quick),
-    )
+    proofs += prove(subject, answers, quick=arguments.quick)
     seconds = {question: round(answer.seconds, 4) for question, answer in answers.items()}
-    return Report(verdict(proofs), subject, proofs, seconds)
+    return Report(verdict(proofs), subject, tuple(proofs), seconds)
 
 
 def ask(subject: Subject, *, quick: bool) -> dict[str, Answer]:
@@ -101,7 +114,14 @@ def prove(subject: Subject, answers: "dict[str, Answer]", *, quick: bool) -> "li
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("torch-pool selftest", description=__doc__, allow_abbrev=False)
+    usage = "torch-pool selftest [OPTION...] [-- COMMAND [ARGUMENT...]]"
+    parser = argparse.ArgumentParser(
+        "torch-pool selftest",
+        usage,
+        __doc__,
+        "With a COMMAND: what the user's own program really used.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--quick", action="store_true", help="ask torch only what needs no GPU")

@@ -14,6 +14,8 @@ PREFIX = "TORCH_POOL_"
 KNOWN = (
     "TORCH_POOL_ALLOCATOR",
     "TORCH_POOL_DEVICES",
+    "TORCH_POOL_HOOK",
+    "TORCH_POOL_HOOK_REPORT",
     "TORCH_POOL_LOCK_DIR",
     "TORCH_POOL_LOG",
     "TORCH_POOL_MEMORY",
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
     probe: bool = True
     lock_dir: str | None = None
     log: str = "text"
+    hook: str | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -54,6 +57,7 @@ def read_settings(environ: "Mapping[str, str]") -> Settings:
         probe=_read_word(ours, "TORCH_POOL_PROBE", ("1", "0")) != "0",
         lock_dir=ours.get("TORCH_POOL_LOCK_DIR"),
         log=_read_word(ours, "TORCH_POOL_LOG", LOGS) or "text",
+        hook=_read_word(ours, "TORCH_POOL_HOOK", ("1", "0")),
         findings=tuple(_unknown(name) for name in ours if name not in KNOWN and not is_service_link(name)),
     )
 

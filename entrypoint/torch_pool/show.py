@@ -9,6 +9,7 @@ from torch_pool.profile_keys import INCOMPATIBLE
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.refusal import USAGE
 from torch_pool.report import format_json
+from torch_pool.resolution import MEMORY
 
 if TYPE_CHECKING:
     from torch_pool.launch import Baked
@@ -44,10 +45,11 @@ def format_text(plan: "Plan") -> str:
     ]
     limits = [f"does not work: {slug} ({INCOMPATIBLE[slug]})" for slug in _limits(plan)]
     remedy = ["for these: TORCH_POOL_ALLOCATOR=expandable, or native"] if limits else []
+    cap = _describe_cap(plan)
     evidence = [f"evidence: {profile.evidence}"] if profile.evidence else []
     findings = [f"{finding.severity}: {finding.message}" for finding in plan.findings]
     head = f"profile {profile.name}: {profile.summary}"
-    return "\n".join([head, "", *table, "", *limits, *remedy, *evidence, *findings]).rstrip("\n") + "\n"
+    return "\n".join([head, "", *table, "", *cap, *limits, *remedy, *evidence, *findings]).rstrip("\n") + "\n"
 
 
 def format_shell(plan: "Plan") -> str:
@@ -60,6 +62,19 @@ def format_shell(plan: "Plan") -> str:
 def quote(value: str) -> str:
     """One word of a POSIX shell."""
     return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _describe_cap(plan: "Plan") -> list[str]:
+    """What the memory cap is and is not; the in-process hook applies it."""
+    memory = next((setting.value for setting in plan.settings if setting.name == MEMORY), None)
+    if memory is None:
+        return []
+    if plan.asked.hook == "0":
+        return [f"memory cap: {memory}, which nothing applies, because TORCH_POOL_HOOK=0 turns the hook off"]
+    counts = (
+        "reserved bytes" if plan.backend == "native" else "only the bytes that tensors ask for, under async"
+    )
+    return [f"memory cap: {memory} for each process, set when it starts CUDA; it counts {counts}"]
 
 
 def _limits(plan: "Plan") -> tuple[str, ...]:

@@ -38,7 +38,9 @@ def modes(folder):
 @pytest.mark.parametrize("image", IMAGES.values(), ids=lambda image: image.name)
 def test_the_context_of_an_image_holds_what_its_dockerfile_takes(uv, image):
     folder = lay_out_image(image, uv)
-    expected = {"launch", "profile", "bases", "uv"} | ({"requirements.txt"} if image.requirements else set())
+    expected = {"launch", "site", "profile", "bases", "uv"} | (
+        {"requirements.txt"} if image.requirements else set()
+    )
     assert {path.name for path in folder.iterdir()} == expected
     assert [path.name for path in (folder / "profile").iterdir()] == ["baked.py"]
     assert runpy.run_path(str(folder / "profile" / "baked.py"))["PROFILE"]["name"] == image.profile
