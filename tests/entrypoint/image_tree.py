@@ -18,7 +18,7 @@ here=${0%/*}
 cat /proc/$$/cmdline > "$here/argv"
 cat /proc/$$/environ > "$here/environ"
 while read -r name value; do
-    case $name in Sig*) echo "$name $value" ;; esac
+    case $name in Sig[PBIC]*) echo "$name $value" ;; esac
 done < /proc/$$/status > "$here/signals"
 ls /proc/$$/fd > "$here/descriptors"
 pwd > "$here/directory"
