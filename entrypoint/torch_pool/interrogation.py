@@ -19,7 +19,7 @@ PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_probe.py
 LIMIT_SECONDS = 300.0
 """For one process. Loading torch from a cold network disk can take a minute."""
 # Not the path of the file: its folder would come first on sys.path, before the standard library.
-_STARTER = "import sys; p = sys.argv.pop(1); exec(compile(open(p).read(), p, 'exec'))"
+_STARTER = "import sys; __file__ = sys.argv.pop(1); exec(compile(open(__file__).read(), __file__, 'exec'))"
 _LAST_WORDS = 300
 
 
@@ -28,6 +28,7 @@ class Answer(NamedTuple):
 
     values: "Mapping[str, Any]"
     error: str | None = None
+    crashed: bool = False
     seconds: float = 0.0
 
 
@@ -45,7 +46,7 @@ def interrogate(
         given, ended = _run([*starter(probe), "{fd}", *left], environ, limit_seconds)
         answers |= given
         if not any(answer.error for answer in given.values()) and len(given) < len(left):
-            answers[left[len(given)]] = Answer({}, ended)
+            answers[left[len(given)]] = Answer({}, ended, crashed=True)
     return answers
 
 

@@ -3,6 +3,7 @@
 import argparse
 import re
 
+from torch_pool import capability
 from torch_pool.conf import CONF_BY_ALLOCATOR
 from torch_pool.interrogation import Answer, interrogate
 from torch_pool.launch import CONF, inherited_environment
@@ -24,7 +25,7 @@ from torch_pool.proof_torch import (
 )
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.refusal import USAGE, Refusal
-from torch_pool.selftest_report import Report, write_report
+from torch_pool.selftest_report import Report, write_out, write_report
 from torch_pool.subject import Subject, make_subject
 
 if TYPE_CHECKING:
@@ -44,9 +45,20 @@ def main(argv: list[str], baked: "Baked") -> int:
         arguments = _arguments().parse_args(options)
     except SystemExit as stop:
         return USAGE if stop.code else 0
+    if arguments.capabilities:
+        return show_capabilities(arguments, baked)
     report = examine(arguments, command, baked)
     write_report(report, as_json=arguments.json, junit=arguments.junit)
     return STATUS[report.verdict]
+
+
+def show_capabilities(arguments: argparse.Namespace, baked: "Baked") -> int:
+    """What works under this allocator. Raises Refusal for settings that a launch refuses whole."""
+    subject = make_subject(inherited_environment(), baked, arguments.allocator, quick=False)
+    measured = capability.measure(subject)
+    write = capability.format_json if arguments.json else capability.format_text
+    write_out(write(subject, measured))
+    return capability.status(measured)
 
 
 def split_command(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -125,6 +137,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--quick", action="store_true", help="ask torch only what needs no GPU")
+    parser.add_argument("--capabilities", action="store_true", help="measure what works under this allocator")
     parser.add_argument(
         "--allocator", choices=tuple(CONF_BY_ALLOCATOR), help="insist on this one, whatever the settings say"
     )

@@ -37,8 +37,11 @@ def write_report(report: Report, *, as_json: bool, junit: str | None) -> None:
             raise Refusal(
                 f"--junit {junit} cannot be written: {error.strerror}; name another file", USAGE
             ) from error
-    # The output may be a pipe in a locale without check marks.
-    text = format_json(report) if as_json else format_text(report)
+    write_out(format_json(report) if as_json else format_text(report))
+
+
+def write_out(text: str) -> None:
+    """The text on stdout, which may be a pipe in a locale without check marks."""
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
     sys.stdout.flush()
 
