@@ -67,6 +67,10 @@ size: venv ## unpacked and compressed size of a built image
 bench-build: venv ## measure the builds and print the table
 	@$(run) $@
 
+.PHONY: bench-launch
+bench-launch: venv ## measure what a launch costs and write docs/benchmarks/launch.md
+	@$(run) $@
+
 .PHONY: clean
 clean: venv ## remove what the builds left: images, caches, build/
 	@$(run) $@

@@ -23,6 +23,7 @@ COMMANDS = {
     "size": "scripts.size",
     "clean": "scripts.clean",
     "bench-build": "scripts.bench_build",
+    "bench-launch": "scripts.bench_launch",
 }
 
 
