@@ -49,6 +49,7 @@ MEANINGS = (
         "CUDA tensors cannot be shared between processes under async: -e TORCH_POOL_ALLOCATOR=native",
     ),
     ("does not yet support ensureExistsAndIncrefPool", f"MemPool needs the native allocator: {_OTHER}"),
+    ("does not yet support createOrIncrefPool", f"MemPool needs the native allocator: {_OTHER}"),
     ("cudaMallocAsync does not yet support", f"the async allocator of this torch lacks it: {_OTHER}"),
     ("snapshot with backend:cudaMallocAsync", f"memory snapshots need the native allocator: {_OTHER}"),
     (
@@ -205,7 +206,7 @@ def _statistics(torch: "Any", backend: str) -> dict[str, object]:
     kept = [torch.cuda.memory_stats(ordinal) for ordinal in range(torch.cuda.device_count())]
     found: dict[str, object] = {
         "reserved": max(statistics.get("reserved_bytes.all.peak", 0) for statistics in kept),
-        "segments": max(statistics.get("segment.all.peak", 0) for statistics in kept),
+        "allocations": max(statistics.get("allocation.all.peak", 0) for statistics in kept),
     }
     if backend == "native":
         found["expandable"] = any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())

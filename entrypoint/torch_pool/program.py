@@ -26,7 +26,7 @@ LATE = "nothing changed the settings after torch or CUDA had read them"
 MEMORY = "the program's memory was allocated by this allocator"
 CAP = "the memory cap was applied when the program started CUDA"
 _KINDS = {
-    "async": "bytes without segments",
+    "async": "bytes alone",
     "native": "fixed segments",
     "expandable": "expandable segments",
 }
@@ -132,7 +132,7 @@ def _prove_memory(subject: "Subject", told: "Mapping[str, Any]") -> Proof:
 def _kind(memory: "Mapping[str, Any]") -> str:
     if not memory:
         return "no statistics: a plugged-in allocator"
-    if not memory["segments"]:
+    if not memory["allocations"]:
         return _KINDS["async"]
     return _KINDS["expandable" if memory.get("expandable") else "native"]
 

@@ -234,9 +234,9 @@ def _prove_each(name: str, proves: str, subject: "Subject", placement: "Answer",
 def _places(allocator: str) -> tuple[str, str, str]:
     """What is to be found of a tensor's memory: its place, the kind of statistics, the kind of segment."""
     return {
-        "async": ("the device's default memory pool", "bytes without segments", "no segment"),
-        "native": ("no memory pool", "bytes and segments", "a fixed segment"),
-        "expandable": ("no memory pool", "bytes and segments", "an expandable segment"),
+        "async": ("the device's default memory pool", "bytes alone", "no segment"),
+        "native": ("no memory pool", "bytes and allocations", "a fixed segment"),
+        "expandable": ("no memory pool", "bytes and allocations", "an expandable segment"),
     }[allocator]
 
 
@@ -251,7 +251,7 @@ def _kind(place: "Mapping[str, Any]") -> str:
         return "no statistics"
     if not place["reserved"]:
         return "nothing reserved"
-    return "bytes and segments" if place["segments"] else "bytes without segments"
+    return "bytes and allocations" if place["allocations"] else "bytes alone"
 
 
 def _segment(place: "Mapping[str, Any]") -> str:

@@ -15,9 +15,9 @@ _SMALL_SHARE = 0.02
 _PINNED = "pinned_use_cuda_host_register:True,pinned_num_register_threads:8"
 _CONF = "PYTORCH_CUDA_ALLOC_CONF"
 _RECEIVER = """
-import pickle, sys, torch
-storage = torch.UntypedStorage._new_shared_cuda(*pickle.load(sys.stdin.buffer))
-assert torch.tensor([], device="cuda").set_(storage).sum().item() == 1024, "other bytes arrive"
+import pickle, sys
+rebuild, arguments = pickle.load(sys.stdin.buffer)
+assert rebuild(*arguments).sum().item() == 1024, "other bytes arrive"
 """
 
 
@@ -48,7 +48,8 @@ def cuda_ipc() -> None:
         [sys.executable, "-c", _RECEIVER], input=handle, capture_output=True, check=False, timeout=100
     )
     if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"the other process ended with status {done.returncode}: {said}")
 
 
 def mempool() -> None:
@@ -127,6 +128,10 @@ def _cuda() -> Any:
         raise LookupError("no GPU")
     torch.cuda.init()
     return torch
+
+
+def _has_the_words(error: BaseException) -> bool:
+    return "CUDA out of memory" in str(error)
 
 
 def _compile(mode: str) -> None:

@@ -161,7 +161,7 @@ def _place(torch: Any, ordinal: int) -> dict[str, Any]:
     if backend in _WITH_STATISTICS:
         statistics = torch.cuda.memory_stats(ordinal)
         place["reserved"] = statistics["reserved_bytes.all.current"]
-        place["segments"] = statistics["segment.all.current"]
+        place["allocations"] = statistics["allocation.all.current"]
     # A snapshot is what async does not support.
     if backend == "native":
         found = [s for s in torch.cuda.memory_snapshot() if s["address"] <= address < _end(s)]
