@@ -2,32 +2,26 @@
 
 import argparse
 import json
-import site
 import sys
 
-from torch_pool.conf import Verdict, installed_torch_version, judge
+from torch_pool.conf import Verdict, judge
 from torch_pool.conf_keys import default_settings
 from torch_pool.conf_rules import show
 from torch_pool.record import TYPE_CHECKING
-from torch_pool.refusal import CONFIG, USAGE
-from torch_pool.torch_version import minor_of
+from torch_pool.refusal import CONFIG
+from torch_pool.torch_version import DEFAULT_TORCH, image_torch_version, minor_of
 
 if TYPE_CHECKING:
     from torch_pool.conf_keys import Value
 
 JSON_FORMAT = 1
 """1: the fields of Verdict and Finding, and `refused`."""
-DEFAULT_TORCH = "2.6"
-"""Judged for where no torch is installed, as on a build host: the torch of our images."""
 
 
 def main(argv: list[str]) -> int:
-    """Print the verdict on stdout. Status 0, 78 if the conf is refused, 64 for a wrong command line."""
-    try:
-        arguments = _arguments().parse_args(argv)
-    except SystemExit as stop:
-        return USAGE if stop.code else 0
-    verdict = judge(arguments.conf, arguments.torch or _installed_torch())
+    """Print the verdict on stdout. Status 0, 78 if the conf is refused."""
+    arguments = _arguments().parse_args(argv)
+    verdict = judge(arguments.conf, arguments.torch or image_torch_version() or DEFAULT_TORCH)
     sys.stdout.write(format_json(verdict) if arguments.json else format_text(verdict))
     return CONFIG if is_refused(verdict) else 0
 
@@ -60,11 +54,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--torch", metavar="X.Y", help="judge for this torch (default: the installed one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _installed_torch() -> str:
-    """Asks `site` as well, because the launcher's Python runs without the site packages on its path."""
-    return installed_torch_version([*sys.path, *site.getsitepackages()]) or DEFAULT_TORCH
 
 
 def _changed_settings(verdict: Verdict) -> "list[tuple[str, Value]]":

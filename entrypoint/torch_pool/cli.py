@@ -33,6 +33,9 @@ def main(argv: list[str], baked: "Baked") -> int:
     except Refusal as refusal:
         sys.stderr.write(f"torch-pool: {refusal}\n")
         return refusal.status
+    except SystemExit as stop:
+        # argparse has spoken: it ends after --help with 0, after a wrong command line with 2.
+        return USAGE if stop.code else 0
 
 
 def _dispatch(argv: list[str], baked: "Baked") -> int:

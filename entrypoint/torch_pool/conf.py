@@ -10,7 +10,7 @@ from torch_pool.conf_parser import parse_conf
 from torch_pool.conf_rules import Case, find, show
 from torch_pool.finding import Finding
 from torch_pool.record import TYPE_CHECKING, NamedTuple
-from torch_pool.torch_version import installed_torch_version, minor_of
+from torch_pool.torch_version import minor_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ __all__ = [
     "CONF_BY_ALLOCATOR",
     "Finding",
     "Verdict",
-    "installed_torch_version",
     "judge",
     "judge_environment",
 ]

@@ -9,7 +9,6 @@ from torch_pool import doctor_container, doctor_gpu
 from torch_pool.machine import Check, Machine, examine
 from torch_pool.nvml import Inventory
 from torch_pool.record import TYPE_CHECKING
-from torch_pool.refusal import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,11 +36,8 @@ CHECKS: "tuple[Callable[[Machine], Check], ...]" = (
 
 
 def main(argv: list[str]) -> int:
-    """Print the report on stdout. Status 1 if a check found an error, 64 for a wrong command line."""
-    try:
-        arguments = _arguments().parse_args(argv)
-    except SystemExit as stop:
-        return USAGE if stop.code else 0
+    """Print the report on stdout. Status 1 if a check found an error."""
+    arguments = _arguments().parse_args(argv)
     machine = examine(os.environ)
     checks = diagnose(machine)
     sys.stdout.write(format_json(machine, checks) if arguments.json else format_text(checks))

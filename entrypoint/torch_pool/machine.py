@@ -1,15 +1,13 @@
 """The machine that a doctor looks at, and what a check says about it."""
 
 import os
-import site
-import sys
 
 from torch_pool import nvml
 from torch_pool.gpu import Access, inspect, with_probe
 from torch_pool.hardware import cuda_major
 from torch_pool.nvml import Gpu, Inventory, unnamed_gpus
 from torch_pool.record import TYPE_CHECKING, NamedTuple
-from torch_pool.torch_version import installed_torch_version
+from torch_pool.torch_version import image_torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +49,7 @@ class Machine(NamedTuple):
 
 def examine(environ: "Mapping[str, str]") -> Machine:
     """Look at this machine. Where a GPU is there NVML and CUDA are asked, each for 2 s at most."""
-    torch = installed_torch_version([*sys.path, *site.getsitepackages()])
+    torch = image_torch_version()
     access = inspect(environ, cuda_major=cuda_major(torch or ""))
     inventory = None if access.platform is None else nvml.query()
     return Machine(environ, with_probe(access, environ), inventory, torch, os.getuid())

@@ -1,7 +1,6 @@
 """The preparation: everything a launch decides off the plain path, before it becomes the command."""
 
 import os
-import sys
 
 from torch_pool.catalogue import choose_profile
 from torch_pool.devices import ORDER
@@ -18,7 +17,7 @@ from torch_pool.report import report, report_refusal
 from torch_pool.resolution import Setting, resolve
 from torch_pool.settings import Settings, read_settings
 from torch_pool.surroundings import check_program, check_shm
-from torch_pool.torch_version import installed_torch_version
+from torch_pool.torch_version import DEFAULT_TORCH, image_torch_version
 from torch_pool.visible import VARIABLE
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from torch_pool.launch import Baked
 
-DEFAULT_TORCH = "2.6"
-"""Judged for where no torch is found: the torch of our images."""
 NEVER_STRICT = ("shm-small", "no-writable-directory", "cache-noexec", "hook-skipped", "unknown-setting")
 """Findings that TORCH_POOL_STRICT leaves warnings: they are not about conf, devices, GPU or fallback."""
 
@@ -74,7 +71,7 @@ def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *,
     asked = read_settings(given)
     asked = asked if hold else asked._replace(lock_dir=None)
     chosen = choose_profile(asked.profile, profile_from_values(baked.PROFILE))
-    resolution = resolve(given, asked, chosen, installed_torch())
+    resolution = resolve(given, asked, chosen, image_torch_version() or DEFAULT_TORCH)
     earlier = read_earlier(environ).made
     picked = {name: earlier[name] for name in (VARIABLE, ORDER) if name in earlier}
     fitted = fit(resolution, asked, given, argv, picked=picked)
@@ -122,10 +119,3 @@ def planned_environment(plan: Plan) -> dict[str, str]:
 
 def _status(finding: Finding) -> int:
     return UNAVAILABLE if finding.code.startswith("gpu-") else CONFIG
-
-
-def installed_torch() -> str:
-    """The version of the image's torch. This Python runs without site packages on its path."""
-    import site  # noqa: PLC0415 - os and sys are enough everywhere else
-
-    return installed_torch_version([*sys.path, *site.getsitepackages()]) or DEFAULT_TORCH

@@ -41,10 +41,7 @@ def main(argv: list[str], baked: "Baked") -> int:
     Raises Refusal where the JUnit file cannot be written.
     """
     options, command = split_command(argv)
-    try:
-        arguments = _arguments().parse_args(options)
-    except SystemExit as stop:
-        return USAGE if stop.code else 0
+    arguments = _arguments().parse_args(options)
     if arguments.capabilities:
         return show_capabilities(arguments, baked)
     report = examine(arguments, command, baked)

@@ -7,7 +7,6 @@ from torch_pool.launch import LAUNCHED, inherited_environment
 from torch_pool.preparation import make_plan, planned_environment
 from torch_pool.profile_keys import INCOMPATIBLE
 from torch_pool.record import TYPE_CHECKING
-from torch_pool.refusal import USAGE
 from torch_pool.report import format_json
 from torch_pool.resolution import MEMORY
 
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str], baked: "Baked") -> int:
     """Print the plan of a launch. Status 0 also where the launch would refuse: one comes to see why."""
-    try:
-        arguments = _arguments().parse_args(argv)
-    except SystemExit as stop:
-        return USAGE if stop.code else 0
+    arguments = _arguments().parse_args(argv)
     environ = inherited_environment()
     if arguments.profile:
         environ["TORCH_POOL_PROFILE"] = arguments.profile

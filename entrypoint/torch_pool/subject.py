@@ -7,9 +7,10 @@ from torch_pool.conf import judge
 from torch_pool.finding import Finding
 from torch_pool.launch import CONF
 from torch_pool.nvml import Inventory
-from torch_pool.preparation import installed_torch, make_plan, planned_environment
+from torch_pool.preparation import make_plan, planned_environment
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.resolution import MEMORY
+from torch_pool.torch_version import DEFAULT_TORCH, image_torch_version
 from torch_pool.visible import ORDER, VARIABLE, order_gpus
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def make_subject(environ: "Mapping[str, str]", baked: "Baked", wanted: str | Non
     given = {**environ, "TORCH_POOL_PROBE": "0"} if quick else dict(environ)
     plan = make_plan([], given, baked, hold=False)
     planned = planned_environment(plan)
-    torch = installed_torch()
+    torch = image_torch_version() or DEFAULT_TORCH
     conf = next(setting for setting in plan.settings if setting.name == CONF)
     verdict = judge(conf.value, torch)
     return Subject(

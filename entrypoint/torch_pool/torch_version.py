@@ -1,11 +1,15 @@
 """Which torch is installed, found without importing it (an import costs seconds and fixes the allocator)."""
 
 import os
+import sys
 
 from torch_pool.record import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+DEFAULT_TORCH = "2.6"
+"""Judged for where no torch is installed, as on a build host: the torch of our images."""
 
 
 def installed_torch_version(site_dirs: "Iterable[str]") -> str | None:
@@ -15,6 +19,13 @@ def installed_torch_version(site_dirs: "Iterable[str]") -> str | None:
         if version:
             return version
     return None
+
+
+def image_torch_version() -> str | None:
+    """That of the image's torch. The Python of a launch runs without site packages on its path."""
+    import site  # noqa: PLC0415 - os and sys are enough everywhere else
+
+    return installed_torch_version([*sys.path, *site.getsitepackages()])
 
 
 def parse_version_file(text: str) -> str | None:

@@ -1,10 +1,14 @@
 import json
 
 import pytest
-from torch_pool.check import main
+from torch_pool import cli
 from torch_pool.torch_version import installed_torch_version
 
 ASYNC = "backend:cudaMallocAsync"
+
+
+def check(argv):
+    return cli.main(["check", *argv], None)
 
 
 @pytest.mark.parametrize(
@@ -22,11 +26,11 @@ ASYNC = "backend:cudaMallocAsync"
     ],
 )
 def test_the_status_says_whether_a_launch_would_refuse(argv, status, capsys):
-    assert main(argv) == status
+    assert check(argv) == status
 
 
 def test_the_report_names_the_verdict_each_finding_and_the_conf_to_export(capsys):
-    main(["max_split_size_mb:512, backend:cudaMallocAsync", "--torch", "2.6.0"])
+    check(["max_split_size_mb:512, backend:cudaMallocAsync", "--torch", "2.6.0"])
     out, err = capsys.readouterr()
     assert out == (
         "torch 2.6 accepts 'max_split_size_mb:512, backend:cudaMallocAsync' (allocator async)\n"
@@ -41,7 +45,7 @@ def test_the_report_names_the_verdict_each_finding_and_the_conf_to_export(capsys
 
 
 def test_the_json_report_is_one_object_with_a_format_number(capsys):
-    main(["bogus:1", "--torch", "2.6", "--json"])
+    check(["bogus:1", "--torch", "2.6", "--json"])
     report = json.loads(capsys.readouterr().out)
     finding = report.pop("findings")[0]
     assert (finding["severity"], finding["code"], finding["key"]) == ("refuse", "torch-refuses", None)
@@ -61,14 +65,14 @@ def test_the_json_report_is_one_object_with_a_format_number(capsys):
 
 
 def test_a_usage_error_leaves_stdout_empty(capsys):
-    main([])
+    check([])
     out, err = capsys.readouterr()
     assert out == ""
     assert "CONF" in err
 
 
 def test_bytes_that_are_not_text_are_shown_and_not_fatal(capsys):
-    assert main(["\udcff:1", "--torch", "2.6"]) == 78
+    assert check(["\udcff:1", "--torch", "2.6"]) == 78
     assert r"\udcff" in capsys.readouterr().out
 
 

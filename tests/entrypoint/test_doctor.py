@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from torch_pool import doctor
+from torch_pool import cli, doctor
 from torch_pool.child import Failure
 from torch_pool.doctor_container import parse_effective_capabilities
 from torch_pool.driver import Device, Probe
@@ -54,7 +54,7 @@ def test_a_broken_gpu_is_an_error(capsys, monkeypatch):
 
 
 def test_an_unknown_option_is_a_usage_error(capsys):
-    assert doctor.main(["--nonsense"]) == 64
+    assert cli.main(["doctor", "--nonsense"], None) == 64
     assert "--nonsense" in capsys.readouterr().err
 
 
