@@ -2,8 +2,8 @@
 
 import os
 
-from torch_pool.home import may_hold_code
-from torch_pool.launch import SHM, TMP, login_name
+from torch_pool.home import code_caches, may_hold_code, user_name
+from torch_pool.launch import SHM, file_system_bytes, login_name
 from torch_pool.libraries import library_path, under, version_of
 from torch_pool.machine import Check, Machine
 from torch_pool.record import TYPE_CHECKING
@@ -48,11 +48,7 @@ def check_runtime(machine: Machine) -> Check:
 
 def check_shm(machine: Machine) -> Check:
     """Data-loader workers pass tensors through /dev/shm, and die by SIGBUS when it is full."""
-    try:
-        size = os.statvfs(under(machine.root, SHM))
-    except OSError as error:
-        return Check("shm", "warning", f"{SHM} cannot be looked at: {error.strerror}", "mount a tmpfs there")
-    total_bytes = size.f_blocks * size.f_frsize
+    total_bytes = file_system_bytes(under(machine.root, SHM))
     seen = f"{SHM} is {format_size(total_bytes)}"
     if total_bytes >= SHM_WANTED_BYTES:
         return Check("shm", "ok", seen)
@@ -80,13 +76,9 @@ def check_user(machine: Machine) -> Check:
 
 def check_caches(machine: Machine) -> Check:
     """Inductor's and Triton's caches are code that is run: this user alone may write there."""
-    environ, home = machine.environ, machine.environ.get("HOME") or "/"
-    user = environ.get("LOGNAME") or environ.get("USER") or login_name(machine.uid) or f"uid{machine.uid}"
-    inductor = os.path.join(environ.get("TMPDIR") or TMP, f"torchinductor_{user}")
-    code = {
-        "TORCHINDUCTOR_CACHE_DIR": environ.get("TORCHINDUCTOR_CACHE_DIR") or inductor,
-        "TRITON_CACHE_DIR": environ.get("TRITON_CACHE_DIR") or os.path.join(home, ".triton"),
-    }
+    environ = machine.environ
+    usual = code_caches(environ, environ.get("HOME") or "/", user_name(environ, machine.uid))
+    code = {name: environ.get(name) or path for name, path in usual.items()}
     unfit = [f"{name}={path}" for name, path in code.items() if not may_hold_code(path, machine.uid)]
     if not unfit:
         return Check("caches", "ok", ", ".join(code.values()))

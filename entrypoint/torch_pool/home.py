@@ -19,6 +19,14 @@ IMAGE_HOME = "/home/torch-pool"
 """HOME in the image's ENV. Any other HOME is the user's, and kept even where it cannot be written."""
 SPARE = (TMP, "/var/tmp", SHM)  # noqa: S108 - only used through private_directory
 SOURCE = "default"
+_PARTS = {
+    "HOME": "home",
+    "HF_HOME": "huggingface",
+    "MPLCONFIGDIR": "matplotlib",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+}
+"""The part of our private directory that each variable may have to point to."""
 
 
 class Home(NamedTuple):
@@ -30,10 +38,8 @@ class Home(NamedTuple):
 
 def settle_home(given: "Mapping[str, str]", uid: int, spare: "Iterable[str]" = SPARE) -> Home:
     """Keep what works; replace what does not. Makes at most one directory."""
-    known = login_name(uid)
-    # The order of getpass.getuser, by which inductor names its cache.
-    name = given.get("LOGNAME") or given.get("USER") or known or f"uid{uid}"
-    settings = [] if known else _name_user(given, name)
+    name = user_name(given, uid)
+    settings = [] if login_name(uid) else _name_user(given, name)
     home = given.get("HOME", "")
     unusable = _unusable(given, home, name, uid)
     if not unusable:
@@ -43,12 +49,25 @@ def settle_home(given: "Mapping[str, str]", uid: int, spare: "Iterable[str]" = S
     if private is None:
         return Home(tuple(settings), (_nowhere(unusable),))
     settings += [
-        Setting(variable, os.path.join(private, part), SOURCE, reason)
-        for variable, (part, reason) in unusable.items()
+        Setting(variable, os.path.join(private, _PARTS[variable]), SOURCE, reason)
+        for variable, reason in unusable.items()
     ]
     if "HOME" in unusable:
         make_directory(os.path.join(private, "home"))
     return Home(tuple(settings), () if holds_programs(private) else (_no_exec(private),))
+
+
+def user_name(environ: "Mapping[str, str]", uid: int) -> str:
+    """In the order of getpass.getuser, by which inductor names its cache."""
+    return environ.get("LOGNAME") or environ.get("USER") or login_name(uid) or f"uid{uid}"
+
+
+def code_caches(environ: "Mapping[str, str]", home: str, user: str) -> dict[str, str]:
+    """Where Triton and inductor keep code by default, by the variable that says otherwise."""
+    return {
+        "TRITON_CACHE_DIR": os.path.join(home, ".triton"),
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(environ.get("TMPDIR") or TMP, f"torchinductor_{user}"),
+    }
 
 
 def _name_user(given: "Mapping[str, str]", name: str) -> list[Setting]:
@@ -56,25 +75,16 @@ def _name_user(given: "Mapping[str, str]", name: str) -> list[Setting]:
     return [Setting(key, name, SOURCE, reason) for key in ("USER", "LOGNAME") if not given.get(key)]
 
 
-def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dict[str, tuple[str, str]]:
-    """The variables that must point elsewhere: the part of our directory, and why."""
+def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dict[str, str]:
+    """The variables that must point elsewhere, and why; those of the user's only where they are HOME."""
     found = {}
-    is_home = _is_writable(home)
-    if not is_home and home in ("", "/", IMAGE_HOME):
-        found["HOME"] = ("home", f"HOME={home} cannot be written")
-    elif not is_home:
-        found["HF_HOME"] = ("huggingface", f"HOME={home} cannot be written")
-        found["MPLCONFIGDIR"] = ("matplotlib", f"HOME={home} cannot be written")
-    for variable, part, usual in (
-        ("TRITON_CACHE_DIR", "triton", os.path.join(home, ".triton")),
-        (
-            "TORCHINDUCTOR_CACHE_DIR",
-            "inductor",
-            os.path.join(given.get("TMPDIR") or TMP, f"torchinductor_{user}"),
-        ),
-    ):
+    if not _is_writable(home):
+        # A HOME of the user's own stays; what programs would write there goes elsewhere.
+        replaced = ("HOME",) if home in ("", "/", IMAGE_HOME) else ("HF_HOME", "MPLCONFIGDIR")
+        found = dict.fromkeys(replaced, f"HOME={home} cannot be written")
+    for variable, usual in code_caches(given, home, user).items():
         if not may_hold_code(usual, uid):
-            found[variable] = (part, f"{usual} cannot hold compiled code of this user alone")
+            found[variable] = f"{usual} cannot hold compiled code of this user alone"
     return {variable: why for variable, why in found.items() if variable == "HOME" or variable not in given}
 
 

@@ -86,20 +86,18 @@ def is_plain(argv: list[str], environ: dict[str, str], baked: "Baked") -> bool:
         and not any(os.path.exists(sign) for sign in _GPU_SIGNS)
         and not any(word in argument for argument in argv[:3] for word in _CLASHING)
         and not os.path.isdir(HOOKS)
-        and has_room(SHM, profile["shm_bytes"])
+        and (not profile["shm_bytes"] or file_system_bytes(SHM) >= profile["shm_bytes"])
         and has_home(environ)
     )
 
 
-def has_room(directory: str, wanted_bytes: int | None) -> bool:
-    """Whether the file system is at least as large as the profile asks for."""
-    if not wanted_bytes:
-        return True
+def file_system_bytes(directory: str) -> int:
+    """The size of the file system there; 0 where nobody can tell."""
     try:
         size = os.statvfs(directory)
     except OSError:
-        return False
-    return size.f_blocks * size.f_frsize >= wanted_bytes
+        return 0
+    return size.f_blocks * size.f_frsize
 
 
 def has_home(environ: dict[str, str]) -> bool:

@@ -3,7 +3,7 @@
 import os
 
 from torch_pool.finding import Finding
-from torch_pool.launch import SHM
+from torch_pool.launch import SHM, file_system_bytes
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.size import format_size
 
@@ -24,12 +24,7 @@ def check_shm(profile: "Profile", directory: str = SHM) -> list[Finding]:
     """Data-loader workers hand tensors over through /dev/shm, and die by SIGBUS when it is full."""
     if not profile.shm_bytes:
         return []
-    try:
-        size = os.statvfs(directory)
-    except OSError:
-        found_bytes = 0
-    else:
-        found_bytes = size.f_blocks * size.f_frsize
+    found_bytes = file_system_bytes(directory)
     if found_bytes >= profile.shm_bytes:
         return []
     wanted, short = format_size(profile.shm_bytes), f"{profile.shm_bytes >> 20}m"
