@@ -16,7 +16,7 @@ COMMANDS = {
     "show": "every value that a launch sets, its source and the reason",
     "profiles": "the profiles of this image and what each is for",
     "check": "would torch take this PYTORCH_CUDA_ALLOC_CONF, and what would it do",
-    "doctor": "describe driver, GPUs, shared memory, user and caches, with what to do",
+    "doctor": "describe driver, GPUs, memory, user and caches, with what to do",
     "selftest": "prove that allocator and devices are really what a launch sets",
 }
 LATER = ("monitor", "bench", "tune", "advise")
@@ -67,7 +67,8 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "The image starts any other command under its profile: docker run IMAGE python train.py",
+            "The image starts any other command under its profile:",
+            "docker run IMAGE python train.py",
             "",
         ]
     )

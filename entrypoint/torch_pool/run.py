@@ -1,4 +1,4 @@
-"""`torch-pool run [--profile P] [--] CMD...`: what the entrypoint does, by hand or with another profile."""
+"""`torch-pool run`: what the entrypoint does, by hand or with another profile."""
 
 import sys
 

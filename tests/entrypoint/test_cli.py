@@ -46,6 +46,11 @@ def test_each_command_explains_itself(image, env, command):
     assert result.stdout.startswith(f"usage: torch-pool {command}".encode())
 
 
+@pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["profiles", "--help"]])
+def test_help_fits_a_terminal(image, env, command):
+    assert all(len(line) <= 80 for line in image.torch_pool(*command, env=env).stdout.decode().splitlines())
+
+
 def test_output_into_a_closed_pipe_ends_without_a_word(image, env):
     script = ["sh", "-c", '"$@" profiles | true', "x", *PYTHON, image.root / "bin" / "torch-pool"]
     assert run(script, env=env).stderr == b""
