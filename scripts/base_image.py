@@ -11,21 +11,30 @@ from pathlib import Path
 from torch_pool.refusal import Refusal
 
 from scripts.bases import WHEELS, Base, candidates, missing_tag, require_cuda
-from scripts.builder import Builder, Output, image_id, image_labels, remove_nameless, run_build, uv_binary
+from scripts.builder import (
+    Builder,
+    Output,
+    image_id,
+    image_labels,
+    remove_nameless,
+    require_room,
+    run_build,
+    uv_binary,
+)
 from scripts.context import BUILD, lay_out_base, source_files
 from scripts.diagnosis import diagnose
 from scripts.facts import Facts, parse_facts, read_facts
 from scripts.images import ROOT
 from scripts.layers import Layer, read_layers, stored_bytes, total_bytes
 from scripts.lock import exclusive
-from scripts.machine import require_disk
 from scripts.rootfs import layout_digest, make_rootfs
 
 REPOSITORY = "torch-pool-base"
 INPUTS_LABEL = "io.torch-pool.base.inputs"
 PYTHON = "/opt/torch-pool/bin/python"
-# Unpacked layers, their blobs, the package cache, and copies while they are made.
-DISK_BYTES = 25_000_000_000
+# Measured for the wheels base on a new engine: layers, their blobs, the package cache. A registry base holds
+# its compressed blobs and what they unpack to; one that is here already only gets its small common layer.
+WHEELS_DISK_BYTES, LOCAL_DISK_BYTES, UNKNOWN_DISK_BYTES = 20_000_000_000, 2_000_000_000, 25_000_000_000
 _REGISTRY_SECONDS = 20
 _FOLDER = ROOT / "images" / "bases"
 
@@ -114,6 +123,15 @@ def _ensure_built(builder: Builder, base: Base, tag: str) -> None:
         _build(builder, base, tag, wanted)
 
 
+def needed_bytes(base: Base, *, local: bool) -> int:
+    """The disk that a base takes while it is made; `local`: what it starts from is in the engine."""
+    if local:
+        return LOCAL_DISK_BYTES
+    if base.kind == WHEELS:
+        return WHEELS_DISK_BYTES
+    return 2_000_000 * base.budget_mb if base.budget_mb else UNKNOWN_DISK_BYTES
+
+
 def base_inputs(base: Base, rootfs: Mapping[str, str], folder: Path = _FOLDER) -> str:
     """A digest of everything in the checkout that goes into a base: its row, its root file system, files."""
     row = {**asdict(base), "rootfs": dict(rootfs) if base.kind == WHEELS else {}}
@@ -124,7 +142,8 @@ def base_inputs(base: Base, rootfs: Mapping[str, str], folder: Path = _FOLDER) -
 
 
 def _build(builder: Builder, base: Base, tag: str, inputs: str) -> None:
-    require_disk(Path(builder.engine.data), DISK_BYTES, f"the base {base.name}")
+    local = bool(base.reference and image_id(builder.client, base.pinned))
+    require_room(builder, needed_bytes(base, local=local), f"the base {base.name}")
     python = base.python_path or _find_python(builder, base)
     arguments = [*_rootfs_argument(builder, base), *base_arguments(base, python, inputs)]
     replaced = image_id(builder.client, tag)

@@ -15,6 +15,7 @@ from scripts.builder import (
     image_labels,
     open_builder,
     remove_nameless,
+    require_room,
     run_build,
     uv_binary,
 )
@@ -113,6 +114,8 @@ def build_candidate(builder: Builder, image: Image, base: ReadyBase, output: Out
     path, profile = dockerfile_path(image), load_image_profile(image)
     if write_if_changed(path, render(image, profile)):
         print(f"rendered images/{image.name}/Dockerfile anew; commit it", file=sys.stderr)
+    # What it adds is there unpacked and as blobs, with a copy while it is made; then logs and contexts.
+    require_room(builder, 3_000_000 * image.budget_mb + 500_000_000, f"the image {image.name}")
     arguments = image_arguments(read_commit(), base)
     context = lay_out_image(image, uv_binary())
     run_build(builder, output, path, context, arguments)

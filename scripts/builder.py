@@ -15,7 +15,7 @@ from scripts.buildx import build
 from scripts.context import BUILD
 from scripts.engine import Engine, docker_client, ensure_engine
 from scripts.inputs import Inputs, build_inputs
-from scripts.machine import Machine, read_machine
+from scripts.machine import Machine, read_machine, require_disk
 from scripts.settings import Settings
 
 
@@ -93,6 +93,17 @@ def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None
         return dict(client.images.get(tag).labels)
     except ImageNotFound:
         return None
+
+
+def require_room(builder: Builder, needed: int, what: str) -> None:
+    """Checks the engine's disk before a build, where that disk is this machine's.
+
+    Raises:
+        Refusal: there are fewer than `needed` bytes; says how many are needed and free.
+    """
+    folder = Path(builder.engine.data)
+    if builder.engine.data and folder.is_dir():
+        require_disk(folder, needed, what)
 
 
 def require_image(client: docker.DockerClient, tag: str) -> None:

@@ -45,7 +45,8 @@ print(_path_to_binary("ptxas")[1])
 
 
 def test_matmul_conv_fft_linalg_sparse_and_profiler_work(run):
-    ended = run("infer", "python", "-c", WORKS_ON_CPU)
+    # torch's own line, when its profiler looks for GPUs.
+    ended = run("infer", "python", "-c", WORKS_ON_CPU, expects=["gpuGetDeviceCount failed"])
     assert (ended.status, ended.stdout) == (0, "works\n")
 
 
@@ -102,6 +103,8 @@ config = BertConfig(
 print(tuple(BertModel(config)(torch.tensor([[1, 2, 3]])).pooler_output.shape))
 """
 LORA = """
+import warnings
+warnings.simplefilter("ignore", FutureWarning)  # the packages have their own talk among themselves
 import accelerate, datasets, torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM

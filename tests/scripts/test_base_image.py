@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from torch_pool.refusal import Refusal
 
-from scripts.base_image import INPUTS_LABEL, base_arguments, base_inputs, base_tag, choose_base
+from scripts.base_image import INPUTS_LABEL, base_arguments, base_inputs, base_tag, choose_base, needed_bytes
 from scripts.bases import Base, load_table
 from scripts.builder import Builder
 from scripts.engine import Engine
@@ -166,3 +166,20 @@ def test_a_base_is_built_from_its_reference_or_the_stage_of_that_name(base, star
         f"--build-arg=CUDA={base.cuda}",
         "--label=io.torch-pool.base.inputs=12ab",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "local", "gigabytes"),
+    [
+        ("wheels", False, 20),
+        ("cuda12.4-runtime", False, 18),
+        ("cuda12.4-devel", False, 40),
+        ("cuda12.4-devel", True, 2),
+    ],
+)
+def test_a_base_asks_for_the_disk_that_its_making_takes(name, local, gigabytes):
+    assert needed_bytes(TABLE.bases[name], local=local) == gigabytes * 10**9
+
+
+def test_a_base_outside_the_table_asks_for_the_most():
+    assert needed_bytes(Base("mine", "registry", "mine:1"), local=False) == 25 * 10**9
