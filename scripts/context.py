@@ -33,7 +33,7 @@ def lay_out_image(image: Image, uv: Path) -> Path:
     folder = _empty(BUILD / "context" / image.name)
     lay_out_launch(folder / "launch")
     _copy(ROOT / "entrypoint" / "site", folder / "site")
-    _write(folder / "profile" / "baked.py", compile_profile(load_image_profile(image)))
+    lay_out_profiles(folder / "profile", image)
     _copy(ROOT / "images" / "bases", folder / "bases")
     shutil.copy2(uv, folder / "uv")
     if image.requirements:
@@ -44,17 +44,28 @@ def lay_out_image(image: Image, uv: Path) -> Path:
 
 
 def lay_out_launch(folder: Path) -> None:
-    """What all images share under /opt/torch-pool: the package, every profile compiled, launcher, command."""
+    """What all images share under /opt/torch-pool: the package, the launcher, the command."""
     entrypoint = ROOT / "entrypoint"
     _copy(entrypoint / "torch_pool", folder / "lib" / "torch_pool")
-    compiled = folder / "lib" / "torch_pool" / "compiled"
-    _write(compiled / "__init__.py", '"""The profiles of this image, compiled."""\n')
-    for path in sorted((entrypoint / "profiles").glob("*.yaml")):
-        profile = load_profile(str(path), str(path.parent))
-        _write(compiled / f"{path.stem}.py", compile_profile(profile))
     _write(folder / "launch.py", (entrypoint / "launch.py").read_text("utf-8"))
     for path in sorted((entrypoint / "bin").iterdir()):
         _write(folder / "bin" / path.name, path.read_text("utf-8"), mode=0o755)
+
+
+def lay_out_profiles(folder: Path, image: Image) -> None:
+    """The image's own profile as `baked`, and every shipped one for TORCH_POOL_PROFILE, all compiled.
+
+    Apart from the package, so that an edited profile is a layer of some 60 KiB.
+
+    Raises:
+        Refusal: a profile is wrong; with file and line.
+    """
+    _write(folder / "baked.py", compile_profile(load_image_profile(image)))
+    compiled = folder / "torch_pool" / "compiled"
+    _write(compiled / "__init__.py", '"""The profiles of this image, compiled."""\n')
+    for path in sorted((ROOT / "entrypoint" / "profiles").glob("*.yaml")):
+        profile = load_profile(str(path), str(path.parent))
+        _write(compiled / f"{path.stem}.py", compile_profile(profile))
 
 
 def source_files(folder: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """The gate: what an image must be before it gets a tag; each check says what was expected and found."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from scripts.images import Image
 from scripts.layers import Layer, read_layers, stored_bytes
 
 ECHO = "torch-pool-gate"
+SELFTEST = ("torch-pool", "selftest", "--quick", "--json")
 # What every image says of itself, and what no image may say of the machine that built it.
 OCI_LABELS = (
     "authors",
@@ -55,6 +57,7 @@ class Evidence:
     config: Mapping[str, Any]
     facts: Facts
     echo: Outcome
+    selftest: Outcome
     layers: tuple[Layer, ...]
     history: tuple[str, ...]
     added_bytes: int
@@ -74,7 +77,7 @@ class Result:
 def collect(
     client: docker.DockerClient, tag: str, image: Image, profile: Profile, base: ReadyBase
 ) -> Evidence:
-    """Runs the image twice, at the same time, and reads what the engine knows of it.
+    """Runs the image three times, at the same time, and reads what the engine knows of it.
 
     Raises:
         Refusal: the probe did not run.
@@ -82,6 +85,7 @@ def collect(
     with ThreadPoolExecutor() as pool:
         facts = pool.submit(read_facts, client, tag, ["python"], imports=image.imports)
         echo = pool.submit(run_container, client, tag, ["echo", ECHO])
+        selftest = pool.submit(run_container, client, tag, SELFTEST)
     found = client.images.get(tag)
     return Evidence(
         image=image,
@@ -90,6 +94,7 @@ def collect(
         config=found.attrs["Config"],
         facts=facts.result(),
         echo=echo.result(),
+        selftest=selftest.result(),
         layers=read_layers(client, tag),
         history=tuple(entry["CreatedBy"] for entry in found.history()),
         added_bytes=stored_bytes(client, tag) - base.stored_bytes,
@@ -179,6 +184,16 @@ def _ended(outcome: Outcome) -> str:
     return f"{outcome.stdout!r} and status {outcome.status}"
 
 
+def _selftest(evidence: Evidence) -> Pair:
+    """What needs a GPU or a driver is not provable here, which is no fault of the image."""
+    try:
+        proofs = json.loads(evidence.selftest.stdout)["proofs"]
+    except (ValueError, KeyError):
+        return "nothing disproved", _ended(evidence.selftest)
+    faults = [f"{proof['name']}: {proof['found']}" for proof in proofs if proof["status"] == "disproved"]
+    return "nothing disproved", "; ".join(faults) or "nothing disproved"
+
+
 def _nvidia(evidence: Evidence) -> Pair:
     environment = _environment(evidence)
     names = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA")
@@ -206,6 +221,7 @@ CHECKS: tuple[tuple[str, Callable[[Evidence], Pair]], ...] = (
     ("wrong modes", lambda e: _nothing(e.facts.wrong_modes)),
     ("echo", _echo),
     ("backend", lambda e: (e.profile.allocator.get("backend", "native"), e.facts.backend)),
+    ("self-test", _selftest),
     ("baked conf", lambda e: (e.profile.conf, _environment(e).get("PYTORCH_CUDA_ALLOC_CONF", "unset"))),
     ("NVIDIA variables", _nvidia),
     ("size of base", lambda e: _within(e.base.unpacked_bytes, e.base.base.budget_mb)),

@@ -20,6 +20,7 @@ PYTHON = ["/opt/torch-pool/bin/python", "-I", "-S"]
 LAUNCH = "/opt/torch-pool/launch.py"
 LIBRARY = "/opt/torch-pool/lib"
 COMMAND = "/bin/true"
+GPU = "/dev/nvidia0"
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 WARM_UP = 5
 LIMIT_SECONDS = 10
@@ -53,7 +54,7 @@ def main() -> None:
     """Arguments: the number of rounds, and a JSON list of confs to judge."""
     rounds, confs = int(sys.argv[1]), json.loads(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
-        milliseconds = time_variants(variants(Path(folder)), rounds)
+        milliseconds = time_variants(variants(Path(folder), has_gpu=Path(GPU).exists()), rounds)
     *modules, peak_kib = ask(TELL).split()
     report = {
         "milliseconds": milliseconds,
@@ -64,8 +65,8 @@ def main() -> None:
     json.dump(report, sys.stdout)
 
 
-def variants(folder: Path) -> dict[str, Callable[[], float]]:
-    """What is compared: the plain path with its two rivals, and the paths that have something to decide."""
+def variants(folder: Path, *, has_gpu: bool) -> dict[str, Callable[[], float]]:
+    """What is compared: the launch with its two rivals, and the paths that have something to decide."""
     profile = folder / "mounted.yaml"
     profile.write_text("summary: Mounted\nextends: infer\nenv: {OMP_NUM_THREADS: '4'}\n")
     # A copy, because nobody else opens that.
@@ -77,15 +78,24 @@ def variants(folder: Path) -> dict[str, Callable[[], float]]:
     def variant(**changed: str) -> Callable[[], float]:
         return lambda: milliseconds_to_exec(launch, {**plain, **changed}, opened)
 
-    return {
-        SHELL: lambda: milliseconds_to_exec(["/bin/sh", "-c", f"exec {command}"], plain, opened),
-        BARE: lambda: milliseconds_to_exec([*PYTHON, "-c", "pass"], plain),
+    with_gpu = {
+        "launch, GPU there: pool probe": variant(),
+        "launch, TORCH_POOL_PROBE=0": variant(TORCH_POOL_PROBE="0"),
+        "launch, native: no probe": variant(TORCH_POOL_ALLOCATOR="native"),
+        "launch, profile shared: NVML, pick, pool probe": variant(TORCH_POOL_PROFILE="shared"),
+    }
+    without_gpu = {
         PLAIN: variant(),
         "launch, -e conf of the user": variant(**{CONF: "expandable_segments:True"}),
         "launch, TORCH_POOL_ALLOCATOR": variant(TORCH_POOL_ALLOCATOR="native"),
         "launch, another profile of the image": variant(TORCH_POOL_PROFILE="nlp"),
         "launch, a mounted YAML profile": variant(TORCH_POOL_PROFILE=str(profile)),
         "launch, TORCH_POOL_LOG=json": variant(TORCH_POOL_LOG="json"),
+    }
+    return {
+        SHELL: lambda: milliseconds_to_exec(["/bin/sh", "-c", f"exec {command}"], plain, opened),
+        BARE: lambda: milliseconds_to_exec([*PYTHON, "-c", "pass"], plain),
+        **(with_gpu if has_gpu else without_gpu),
     }
 
 

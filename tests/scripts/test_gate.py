@@ -14,6 +14,7 @@ from tests.scripts.passing import (
     evidence,
     facts,
     image_config,
+    selftest,
 )
 
 NATIVE = PROFILE._replace(allocator={"expandable_segments": "True"})
@@ -128,6 +129,13 @@ FAILURES = [
         "'torch-pool-gate\\n' and status 0",
         "'torch-pool-gate\\n\\n' and status 0",
     ),
+    (
+        "self-test",
+        {"selftest": selftest({"name": "parse", "status": "disproved", "found": "stoi"}, status=1)},
+        "nothing disproved",
+        "parse: stoi",
+    ),
+    ("self-test", {"selftest": Outcome(127, "", "no")}, "nothing disproved", "'' and status 127"),
     ("echo", {"echo": Outcome(127, "", "no")}, "'torch-pool-gate\\n' and status 0", "'' and status 127"),
     (
         "echo",
