@@ -62,7 +62,6 @@ def lay_out_profiles(folder: Path, image: Image) -> None:
     """
     _write(folder / "baked.py", compile_profile(load_image_profile(image)))
     compiled = folder / "torch_pool" / "compiled"
-    _write(compiled / "__init__.py", '"""The profiles of this image, compiled."""\n')
     for path in sorted((ROOT / "entrypoint" / "profiles").glob("*.yaml")):
         profile = load_profile(str(path), str(path.parent))
         _write(compiled / f"{path.stem}.py", compile_profile(profile))

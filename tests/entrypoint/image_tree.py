@@ -70,7 +70,6 @@ def lay_out(root, profile="infer"):
     (root / "lib" / "baked.py").write_text(compile_profile(load_profile(str(path), str(profiles))))
     compiled = root / "lib" / "torch_pool" / "compiled"
     compiled.mkdir()
-    (compiled / "__init__.py").write_text("")
     for shipped in profiles.glob("*.yaml"):
         text = compile_profile(load_profile(str(shipped), str(profiles)))
         (compiled / f"{shipped.stem}.py").write_text(text)

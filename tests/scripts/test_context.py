@@ -44,7 +44,7 @@ def test_the_context_of_an_image_holds_what_its_dockerfile_takes(uv, image):
     assert {path.name for path in folder.iterdir()} == expected
     profiles = {path.stem for path in (ROOT / "entrypoint" / "profiles").glob("*.yaml")}
     compiled = {path.stem for path in (folder / "profile" / "torch_pool" / "compiled").iterdir()}
-    assert compiled == {"__init__", *profiles}
+    assert compiled == profiles
     assert runpy.run_path(str(folder / "profile" / "baked.py"))["PROFILE"]["name"] == image.profile
 
 
