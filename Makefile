@@ -39,6 +39,10 @@ render: venv ## write images/*/Dockerfile from Dockerfile.j2
 test: venv ## all tests
 	@.venv/bin/python -m pytest
 
+.PHONY: test-gpu
+test-gpu: ## tests on a GPU: any Python with CUDA torch and pytest, no Docker
+	@python3 -m pytest tests/gpu
+
 .PHONY: lint
 lint: venv ## format, style, types, Dockerfiles, shell scripts
 	@$(run) $@

@@ -34,6 +34,8 @@ def prove_settings(subject: "Subject") -> list[Proof]:
 def refuted(finding: "Finding") -> Proof:
     """The finding as a proof that failed."""
     found, remedy = split_remedy(finding.message)
+    if finding.code == "gpu-hidden":
+        found, remedy = finding.message, f"unset {VARIABLE}, or list devices that this container has"
     name = f"settings ({finding.code})"
     return Proof(name, SETTINGS, "disproved", NO_OBJECTION, found, remedy)
 

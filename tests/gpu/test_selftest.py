@@ -56,6 +56,7 @@ def test_the_checks_take_at_most_a_second_beyond_the_import(torch_pool, results,
         (f"{BEFORE_TORCH}os.environ['CUDA_VISIBLE_DEVICES'] = ''", {}, {"devices"}),
         ("", {"TORCH_POOL_MEMORY": "0.25"}, {"cap"}),
         ("", {"CUDA_VISIBLE_DEVICES": "7"}, {"settings (gpu-hidden)"}),
+        ("", {"CUDA_VISIBLE_DEVICES": "0,0"}, {"settings (gpu-hidden)"}),
         (
             "",
             {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TORCH_POOL_ALLOCATOR": "native"},
