@@ -12,7 +12,7 @@ from torch_pool.size import format_size, size_bytes
 from torch_pool.visible import VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from torch_pool.interrogation import Answer
@@ -132,9 +132,9 @@ def prove_cap(subject: "Subject", cap: "Answer") -> Proof:
     found = f"at most {share:.4g} of {format_size(total)}{counts}" if share <= 1 else "no cap"
     if abs(share - asked) <= _SHARE_TOLERANCE:
         return Proof("cap", CAP, "proved", expected, found)
-    remedy = (
-        "the in-process hook did not run: torch-pool.pth must be in the site packages of the Python that runs"
-    )
+    remedy = "the in-process hook did not run: torch-pool.pth must be in this Python's site packages"
+    if subject.environ.get("TORCH_POOL_HOOK") == "0":
+        remedy = "unset TORCH_POOL_HOOK=0, which turns off the hook that applies the cap"
     return Proof("cap", CAP, "disproved", expected, found, remedy)
 
 
@@ -220,7 +220,13 @@ def _judge_pools(subject: "Subject", seen: "list[dict[str, Any]]") -> Proof:
     return Proof("pools", POOLS, "note", "memory pools", found)
 
 
-def _prove_each(name: str, proves: str, subject: "Subject", placement: "Answer", describe: "Any") -> Proof:
+def _prove_each(
+    name: str,
+    proves: str,
+    subject: "Subject",
+    placement: "Answer",
+    describe: "Callable[[Mapping[str, Any]], str]",
+) -> Proof:
     """Equal on every device, or the first device that differs."""
     expected = _places(subject.allocator)[("pointer", "statistics", "segments").index(name)]
     remedy = "torch uses another allocator than the settings say: see the check backend"

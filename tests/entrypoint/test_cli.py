@@ -39,7 +39,7 @@ def test_the_help_names_every_command(image, env):
     assert [line.split()[0] for line in text.splitlines() if line.startswith("  ")] == list(COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["run", "show", "profiles", "check"])
+@pytest.mark.parametrize("command", ["run", "show", "profiles", "check", "selftest"])
 def test_each_command_explains_itself(image, env, command):
     result = image.torch_pool(command, "--help", env=env)
     assert result.returncode == 0
@@ -72,6 +72,53 @@ def test_show_names_every_value_its_source_and_the_reason(image, env):
 def test_show_lists_no_limits_of_an_allocator_that_is_not_used(image, env):
     shown = image.torch_pool("show", env={**env, "TORCH_POOL_ALLOCATOR": "native"}).stdout
     assert b"does not work" not in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {},
+            "memory cap: 0.5 for each process, set when it starts CUDA; it counts only the bytes",
+        ),
+        (
+            {"TORCH_POOL_ALLOCATOR": "native"},
+            "memory cap: 0.5 for each process, set when it starts CUDA; it counts r",
+        ),
+        ({"TORCH_POOL_HOOK": "0"}, "memory cap: 0.5, which nothing applies, because TORCH_POOL_HOOK=0"),
+    ],
+)
+def test_show_tells_who_applies_a_memory_cap_and_what_it_counts(image, env, settings, said):
+    shown = image.torch_pool("show", env={**env, "TORCH_POOL_MEMORY": "0.5", **settings}).stdout.decode()
+    assert any(line.startswith(said) for line in shown.splitlines())
+
+
+def test_a_selftest_without_a_command_after_the_dashes_is_a_usage_error(image, env):
+    result = image.torch_pool("selftest", "--", env=env)
+    assert (result.returncode, result.stdout) == (64, b"")
+    assert b"no command was given after --" in result.stderr
+
+
+def test_a_selftest_without_torch_says_so_and_ends_with_1(image, env, tmp_path):
+    """These tests run where no torch is."""
+    result = image.torch_pool("selftest", "--json", "--junit", tmp_path / "junit.xml", env=env)
+    report = json.loads(result.stdout)
+    faults = {proof["name"]: proof["found"] for proof in report["proofs"] if proof["status"] == "disproved"}
+    assert (result.returncode, report["format"], report["verdict"]) == (1, 1, "disproved")
+    assert faults == {"torch": "ModuleNotFoundError: No module named 'torch'"}
+    assert 'failures="1" errors="0" skipped="0"' in (tmp_path / "junit.xml").read_text()
+
+
+def test_settings_that_are_refused_whole_are_a_fault_of_the_selftest(image, env):
+    result = image.torch_pool("selftest", env={**env, "TORCH_POOL_ALLOCATOR": "asnyc"})
+    assert result.returncode == 1
+    assert "did you mean async?" in result.stdout.decode()
+
+
+def test_a_junit_file_that_cannot_be_written_is_one_line(image, env):
+    result = image.torch_pool("selftest", "--quick", "--junit", "/nonexistent/x.xml", env=env)
+    assert result.returncode == 64
+    assert result.stderr.startswith(b"torch-pool: --junit /nonexistent/x.xml cannot be written")
 
 
 def test_show_tells_what_a_launch_would_refuse(image, env):

@@ -194,6 +194,12 @@ def test_the_cap_is_compared_with_what_torch_holds(memory, share, status):
     assert proof.status == status
 
 
+def test_a_cap_with_the_hook_turned_off_says_so():
+    without = subject(memory="0.5", environ={"TORCH_POOL_HOOK": "0"})
+    proof = prove_cap(without, Answer({"share": 1.0, "total_bytes": 140 * GIB}))
+    assert (proof.status, "unset TORCH_POOL_HOOK=0" in proof.remedy) == ("disproved", True)
+
+
 def test_a_cap_under_async_says_what_it_counts():
     cap = Answer({"share": 0.5, "total_bytes": 140 * GIB})
     assert "bytes that tensors ask for" in prove_cap(subject(memory="0.5"), cap).found
