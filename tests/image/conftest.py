@@ -21,6 +21,8 @@ from scripts.engine import docker_client
 from scripts.images import ROOT, load_images
 
 LABEL = "io.torch-pool.container"
+OURS = f"test-{os.getpid()}"
+"""The label's value: another session on the same engine has its own, and cleans up after itself."""
 IMAGES = sorted(load_images())
 
 
@@ -57,7 +59,7 @@ def client() -> Iterator[docker.DockerClient]:
     subprocess.run([sys.executable, "-m", "scripts", "build-all"], cwd=ROOT, env=environ, check=True)
     client = docker_client()
     yield client
-    for container in client.containers.list(all=True, filters={"label": f"{LABEL}=test"}):
+    for container in client.containers.list(all=True, filters={"label": f"{LABEL}={OURS}"}):
         container.remove(force=True)
     client.close()
 
@@ -122,7 +124,7 @@ def start(
 ) -> DockerContainer:
     """`image` is a profile's name or a whole reference; further options are those of the docker SDK's run."""
     container = DockerContainer(f"torch-pool:{image}" if image in IMAGES else image)
-    container.with_envs(**(environment or {})).with_kwargs(labels={LABEL: "test"}, **options)
+    container.with_envs(**(environment or {})).with_kwargs(labels={LABEL: OURS}, **options)
     for host, inside in (volumes or {}).items():
         container.with_volume_mapping(str(host), inside, "rw")
     # The SDK's list form: a string would be split like a shell's line.

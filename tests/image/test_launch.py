@@ -384,8 +384,9 @@ def commit(client, started):
     def commit(*command, changes=None, **options):
         container = started("infer", *command, **options).get_wrapped_container()
         container.wait()
-        reference = f"torch-pool-test:commit-{len(references)}"
-        container.commit("torch-pool-test", f"commit-{len(references)}", changes=changes)
+        tag = f"commit-{os.getpid()}-{len(references)}"
+        reference = f"torch-pool-test:{tag}"
+        container.commit("torch-pool-test", tag, changes=changes)
         references.append(reference)
         return reference, container.logs(stderr=False).decode()
 
