@@ -85,24 +85,28 @@ def start() -> None:
 
 
 class TorchFinder:
-    """Finds torch as Python would, once, to be told when it has been loaded. `told` is the report so far."""
+    """Finds torch as Python would, to be told when it has been loaded. `told` is the report so far.
+
+    Programs look for torch before they import it (importlib.util.find_spec): finding it once is not the end.
+    """
 
     def __init__(self, told: "dict[str, Any]") -> None:
         self.told = told
-        self.waiting = True
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """The protocol of sys.meta_path."""
-        if name != "torch" or not self.waiting:
+        if name != "torch" or "load" in self.told:
             return None
-        self.waiting = False
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((found for found in specs if found), None)
         if spec and spec.loader:
-            _follow(spec.loader, self.told)
+            try:
+                _follow(spec.loader, self.told)
+            except AttributeError as error:
+                _say(f"the in-process hook cannot follow this torch ({error}): no memory cap, no report")
         return spec
 
 

@@ -69,6 +69,14 @@ def test_torch_is_found_as_python_finds_it(python):
     assert python(program, TORCH_POOL_HOOK="1").stdout == "True True 2.6.0+cu124\n"
 
 
+def test_a_program_that_looks_for_torch_first_is_followed_all_the_same(python):
+    """As transformers does, and many others."""
+    look = "import importlib.util as u; u.find_spec('torch'); u.find_spec('torch')"
+    program = f"{look}; import torch; torch.cuda.start()"
+    ended = python(f"{program}; print(torch.cuda.shares)", TORCH_POOL_MEMORY="0.5")
+    assert (ended.stdout, ended.stderr) == ("{0: 0.5}\n", "")
+
+
 def test_a_torch_that_is_not_there_is_pythons_own_error(python):
     ended = python("import sys; sys.path[:] = []; import torch", TORCH_POOL_HOOK="1")
     assert ended.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch'"
