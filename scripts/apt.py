@@ -77,7 +77,7 @@ def apt_install(packages: Sequence[str], settings: Settings, why: str) -> None:
 
 def _forbidden(settings: Settings) -> str:
     if settings.engine.value == "none":
-        return f"ENGINE=none ({settings.engine.origin}) forbids it"
+        return f"ENGINE=none (from {settings.engine.place}) forbids it"
     if not shutil.which("apt-get"):
         return "this machine has no apt"
     return "" if os.geteuid() == 0 else "only root may do that"

@@ -93,7 +93,7 @@ def _any_reference(setting: Setting, table: Table) -> Base:
     if not match or not (match["tag"] or match["digest"] or "/" in setting.value):
         known = nearest(setting.value, ["auto", *table.bases])
         raise Refusal(
-            f"BASE is {shown(setting.value)} (from {setting.origin}), no base and no reference{known}",
+            f"BASE is {shown(setting.value)} (from {setting.place}), no base and no reference{known}",
             USAGE,
         )
     reference = setting.value.partition("@")[0]
@@ -117,7 +117,7 @@ def missing_tag(base: Base, setting: Setting, table: Table, reason: str) -> Refu
     known = ", ".join(other.reference.rpartition("/")[2] for other in table.bases.values() if other.reference)
     return Refusal(
         f"the base {base.pinned} cannot be had: {reason} (reference from {source}, BASE={setting.value} from "
-        f"{setting.origin}); use BASE=wheels, BASE_REGISTRY=a-mirror, or one of the known tags: {known}"
+        f"{setting.place}); use BASE=wheels, BASE_REGISTRY=a-mirror, or one of the known tags: {known}"
     )
 
 

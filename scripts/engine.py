@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,20 +24,33 @@ from scripts.settings import Settings
 
 LOCK = Path("/run/lock/torch-pool-engine.lock")
 _ANSWER_SECONDS = 30
+# How the docker command says so, up to version 28 and from 29 on.
+_DOWN = re.compile(
+    r"connect to the docker (?:daemon|API) at unix:///(?:var/)?run/docker\.sock", re.IGNORECASE
+)
+_BROKEN_FILE = re.compile(r"Error (?:loading|parsing) config file\W+(?:open )?(/[^:)\n]+)")
+_CLIENT_VARIABLES = ("DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 # How an engine reports the containerd image store (moby daemon/containerd/service.go).
 _IMAGE_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
 
 
 class Engine(NamedTuple):
-    """What the first `docker` on PATH says of itself and of its engine."""
+    """What the first `docker` on PATH says of itself and of its engine.
+
+    `buildx` is unknown where `error` is the client's own. `endpoint` names what of the user's sends the
+    client elsewhere, `broken_file` its configuration where that cannot be read; both are empty as a rule.
+    `down`: nothing listens at the default socket, which an installation or a start cures.
+    """
 
     client: str
     buildx: str
     error: str
     endpoint: str = ""
+    broken_file: str = ""
     version: str = ""
     image_store: bool = False
     data: str = ""
+    down: bool = False
 
     @property
     def lack(self) -> Lack:
@@ -52,7 +66,7 @@ def ensure_engine(settings: Settings, environ: Mapping[str, str] = os.environ) -
     engine = read_engine(environ)
     if not any(engine.lack):
         return engine
-    _check_reachable(engine)
+    _check_curable(engine)
     allowed = settings.engine.value != "none" and settings.dry_run.value == "0"
     if not allowed or os.geteuid() != 0:
         raise _refusal(engine, settings)
@@ -60,6 +74,7 @@ def ensure_engine(settings: Settings, environ: Mapping[str, str] = os.environ) -
         # The run that we waited for may have done it.
         engine = read_engine(environ)
         if any(engine.lack):
+            _check_curable(engine)
             _set_up(engine, environ)
     return _check_complete(read_engine(environ))
 
@@ -74,7 +89,7 @@ def _set_up(engine: Engine, environ: Mapping[str, str]) -> None:
 
 def _refusal(engine: Engine, settings: Settings) -> Refusal:
     if settings.engine.value == "none":
-        why = f"ENGINE=none (from {settings.engine.origin}) forbids to set it up"
+        why = f"ENGINE=none (from {settings.engine.place}) forbids to set it up"
     else:
         why = "this is a dry run" if settings.dry_run.value == "1" else "only root may set it up"
     commands = "".join(f"\n  {redacted(step.shell)}" for step in plan_setup(engine.lack, read_host()))
@@ -87,15 +102,28 @@ def _missing(engine: Engine) -> str:
     return f"{engine.client} has no buildx"
 
 
-def _check_reachable(engine: Engine) -> None:
-    """Refuse what an installation here would not cure."""
+def _check_curable(engine: Engine) -> None:
+    """Refuse what an installation here would not cure: what the user has chosen, and any other error.
+
+    Raises:
+        Refusal: Says what stands in the way and how to remove it; nothing has been changed.
+    """
+    problem = f"docker does not work ({engine.error})" if engine.error else f"{engine.client} shows no buildx"
+    if engine.broken_file:
+        end = f"repair or remove {engine.broken_file}, which docker cannot read"
+        raise Refusal(f"{problem}; {end}", UNAVAILABLE)
     if engine.error and engine.endpoint:
-        cure = "start that engine" if engine.client else "install docker-cli and docker-buildx"
+        cure = (
+            "correct that or start that engine" if engine.client else "install docker-cli and docker-buildx"
+        )
         end = f"{cure}, or unset it for an engine on this machine"
-        raise Refusal(f"{engine.endpoint} does not answer ({engine.error}); {end}", UNAVAILABLE)
+        raise Refusal(f"docker with {engine.endpoint} does not work ({engine.error}); {end}", UNAVAILABLE)
     if "permission denied" in engine.error.lower():
         end = "add the user to the group docker, or run as root"
         raise Refusal(f"the Docker engine does not let this user in ({engine.error}); {end}", UNAVAILABLE)
+    if engine.client and engine.error and not engine.down:
+        end = f"repair what `{engine.client} info` names, or put another docker first on PATH"
+        raise Refusal(f"{problem}; {end}", UNAVAILABLE)
 
 
 def _check_complete(engine: Engine) -> Engine:
@@ -110,42 +138,58 @@ def _check_complete(engine: Engine) -> Engine:
 def read_engine(environ: Mapping[str, str]) -> Engine:
     """Ask the first `docker` on PATH about itself, its buildx and its engine. Changes nothing."""
     client = shutil.which("docker", path=environ.get("PATH"))
-    host = environ.get("DOCKER_HOST", "")
     if not client:
-        return Engine("", "", "docker is not installed", f"DOCKER_HOST={redacted(host)}" if host else "")
+        return Engine("", "", "docker is not installed", _endpoint_words(environ, "default"))
     command = (client, "info", "--format", "{{json .}}")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, env=environ, timeout=_ANSWER_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return parse_engine(client, "", f"no answer within {_ANSWER_SECONDS} s", host)
-    return parse_engine(client, done.stdout, done.stderr, host)
+        return parse_engine(client, "", f"no answer within {_ANSWER_SECONDS} s", environ)
+    return parse_engine(client, done.stdout, done.stderr, environ)
 
 
-def parse_engine(client: str, info: str, errors: str, docker_host: str) -> Engine:
-    """Understand `docker info`: JSON on stdout, words on stderr; `docker_host` is its DOCKER_HOST."""
-    try:
-        said: dict[str, Any] = json.loads(info)
-    except ValueError:
-        said = {}
+def parse_engine(client: str, info: str, errors: str, environ: Mapping[str, str]) -> Engine:
+    """Understand `docker info`: JSON on stdout, words on stderr; `environ` is what it was given."""
+    said = _mapping(info)
     about = said.get("ClientInfo") or {}
     plugins = about.get("Plugins") or []
-    context = about.get("Context") or "default"
-    endpoint = f"the context {context}" if context != "default" else ""
     version = said.get("ServerVersion") or ""
     words = [line for line in errors.splitlines() if line.strip()] or ["it says nothing"]
+    broken = _BROKEN_FILE.search(errors)
     return Engine(
         client=client,
         buildx=next(
             (item["Version"] for item in plugins if item["Name"] == "buildx" and not item.get("Err")), ""
         ),
         error="" if version else redacted((said.get("ServerErrors") or words)[-1]),
-        endpoint=f"DOCKER_HOST={redacted(docker_host)}" if docker_host else endpoint,
+        endpoint=_endpoint_words(environ, about.get("Context") or "default"),
+        broken_file=broken[1] if broken else "",
         version=version,
         image_store=_IMAGE_STORE in (said.get("DriverStatus") or []),
         data=said.get("DockerRootDir") or "",
+        # Only of JSON: without it nothing is known of buildx either.
+        down=any(_DOWN.search(error) for error in said.get("ServerErrors") or []),
     )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _endpoint_words(environ: Mapping[str, str], context: str) -> str:
+    """Name what sends the client elsewhere: variables, else a context of its configuration."""
+    host, chosen = environ.get("DOCKER_HOST"), {name: environ.get(name) for name in _CLIENT_VARIABLES}
+    named = [f"DOCKER_HOST={redacted(host)}"] if host else []
+    named += [f"{name}={value}" for name, value in chosen.items() if value and value != "default"]
+    if not named and context != "default":
+        return f"the context {context}"
+    return " with ".join(named)
 
 
 def docker_client(environ: Mapping[str, str] = os.environ) -> docker.DockerClient:
@@ -162,11 +206,6 @@ def docker_client(environ: Mapping[str, str] = os.environ) -> docker.DockerClien
             f"the Docker engine does not answer ({redacted(str(error))}); docker info says more", UNAVAILABLE
         ) from error
     return client
-
-
-def has_containerd_store(client: docker.DockerClient) -> bool:
-    """Tell whether the engine keeps images in containerd; attestations and OCI export need that."""
-    return _IMAGE_STORE in (client.info().get("DriverStatus") or [])
 
 
 def _endpoint(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torch_pool.refusal import UNAVAILABLE, Refusal
 
 from scripts.apt import redacted
-from scripts.settings import Setting
+from scripts.settings import Setting, shown
 
 SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
 # moby/buildkit session/secrets/secretsprovider: the most that a build secret can hold.
@@ -33,7 +33,7 @@ class Fact(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return f"{self.name} {redacted(self.value)} (from {self.origin})"
+        return f"{self.name} {shown(redacted(self.value))} (from {self.origin})"
 
 
 class AptSource(NamedTuple):
@@ -154,10 +154,10 @@ def choose_ca(setting: Setting, environ: Mapping[str, str], pip: Mapping[str, st
     """
     if setting.value and not _is_certificates(Path(setting.value)):
         raise Refusal(
-            f"CA_BUNDLE is {setting.value} (from {setting.origin}), which is no PEM certificate file"
+            f"CA_BUNDLE is {shown(setting.value)} (from {setting.place}), which is no PEM certificate file"
         )
     given = (
-        (setting.value, f"CA_BUNDLE, {setting.origin}"),
+        (setting.value, f"CA_BUNDLE, {setting.place}"),
         *((environ.get(name, ""), name) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")),
         (pip.get("cert", ""), "pip config"),
         (str(SYSTEM_CA), "this system"),

@@ -19,7 +19,7 @@ import torch
 
 
 def main() -> None:
-    """Prints the facts; the names to import stand in the environment variable IMPORTS."""
+    """Prints the facts; the names to import stand in TORCH_POOL_PROBE_IMPORTS."""
     release = platform.freedesktop_os_release()
     facts = {
         "torch": torch.__version__,

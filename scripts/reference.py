@@ -24,7 +24,7 @@ def choose_registry(setting: Setting) -> str:
     registry = setting.value.rstrip("/")
     if registry and not REGISTRY.fullmatch(registry):
         raise Refusal(
-            f"{setting.name} is {shown(setting.value)} (from {setting.origin}), but must be a registry "
+            f"{setting.name} is {shown(setting.value)} (from {setting.place}), but must be a registry "
             "such as registry.example.com:5000/team, in lower case and without https://",
             USAGE,
         )

@@ -47,6 +47,11 @@ class Setting(NamedTuple):
     origin: str
     note: str = ""
 
+    @property
+    def place(self) -> str:
+        """The origin inside a sentence."""
+        return _in(self.origin)
+
 
 class Settings(NamedTuple):
     """One field for each row of NAMES, in that order."""
@@ -118,9 +123,7 @@ def _in(origin: str) -> str:
 def _check_choice(setting: Setting, choices: tuple[str, ...]) -> None:
     if choices and setting.value not in choices:
         wanted = " or ".join(choices)
-        message = (
-            f"{setting.name} is {shown(setting.value)} (from {_in(setting.origin)}), but must be {wanted}"
-        )
+        message = f"{setting.name} is {shown(setting.value)} (from {setting.place}), but must be {wanted}"
         raise Refusal(message, USAGE)
 
 
@@ -175,7 +178,7 @@ def choose_profile(setting: Setting, known: Collection[str]) -> str:
     names = ", ".join(sorted(known))
     if not setting.value:
         raise Refusal(f"PROFILE is not set; say for example PROFILE={min(known)}. Known: {names}", USAGE)
-    message = f"PROFILE is {shown(setting.value)} (from {_in(setting.origin)}), which is no image"
+    message = f"PROFILE is {shown(setting.value)} (from {setting.place}), which is no image"
     raise Refusal(message + nearest(setting.value, sorted(known)), USAGE)
 
 

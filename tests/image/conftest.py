@@ -19,6 +19,7 @@ from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from scripts.engine import docker_client
 from scripts.images import ROOT, load_images
+from scripts.settings import NAMES
 
 LABEL = "io.torch-pool.container"
 OURS = f"test-{os.getpid()}"
@@ -49,13 +50,8 @@ class Ended:
 def client() -> Iterator[docker.DockerClient]:
     """The engine, with every image built and passed by the gate; containers of these tests are removed."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_POOL_CLI_")}
-    environ |= {
-        "PYTHONPATH": str(ROOT / "entrypoint"),
-        "PROFILE": "",
-        "BASE": "",
-        "REGISTRY": "",
-        "NO_CACHE": "",
-    }
+    # Empty means the default: what the caller's shell or `.env` says is about other builds.
+    environ |= {row.name: "" for row in NAMES} | {"PYTHONPATH": str(ROOT / "entrypoint")}
     subprocess.run([sys.executable, "-m", "scripts", "build-all"], cwd=ROOT, env=environ, check=True)
     client = docker_client()
     yield client

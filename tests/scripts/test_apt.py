@@ -57,7 +57,7 @@ def test_an_install_can_only_add_and_finishes_a_broken_one_first():
 @pytest.mark.parametrize(
     ("environ", "path", "why"),
     [
-        ({"ENGINE": "none"}, os.defpath, r"ENGINE=none \(shell\) forbids it"),
+        ({"ENGINE": "none"}, os.defpath, r"ENGINE=none \(from the shell\) forbids it"),
         ({}, "/no/such/folder", "this machine has no apt"),
     ],
 )

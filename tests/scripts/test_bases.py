@@ -128,7 +128,7 @@ def test_base_is_a_row_or_any_reference(value, expected):
     ],
 )
 def test_anything_else_is_refused_in_one_line_with_the_names(value):
-    with pytest.raises(Refusal, match=r"^BASE is .* \(from command line\), no base and no ref") as refusal:
+    with pytest.raises(Refusal, match=r"^BASE is .* \(from the command line\), no base and no r") as refusal:
         candidates(base(value), BASES, NO_MIRROR)
     assert refusal.value.status == 64
     assert str(refusal.value).endswith(f"Known: auto, {', '.join(BASES.bases)}")
@@ -181,7 +181,7 @@ def test_a_base_that_cannot_be_had_is_named_with_where_each_part_came_from():
     assert row.reference in text
     assert "the registry did not answer" in text
     assert "row cuda12.4-runtime of images/bases.yaml" in text
-    assert "BASE=auto from default" in text
+    assert "BASE=auto from the default" in text
     for known in BASES.bases.values():
         assert known.reference.rpartition("/")[2] in text
     assert "\n" not in text

@@ -51,7 +51,10 @@ UP = {
     "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]],
     "ClientInfo": {"Context": "default", "Plugins": [BUILDX]},
 }
-DOWN = {"ServerErrors": ["Cannot connect to the Docker daemon"], "ClientInfo": UP["ClientInfo"]}
+NO_SOCKET = (
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+)
+DOWN = {"ServerErrors": [NO_SOCKET], "ClientInfo": UP["ClientInfo"]}
 
 
 def files(steps):
@@ -192,12 +195,12 @@ def test_the_shown_commands_write_the_same_files(tmp_path):
 @pytest.mark.parametrize(
     ("info", "errors", "host", "expected"),
     [
-        (json.dumps(UP), "", "", Engine("docker", "0.13.1", "", "", "26.1.5", True, "/var/lib/docker")),
+        (json.dumps(UP), "", "", Engine("docker", "0.13.1", "", "", "", "26.1.5", True, "/var/lib/docker")),
         (
             json.dumps(DOWN),
             "errors pretty printing info\n",
             "",
-            Engine("docker", "0.13.1", "Cannot connect to the Docker daemon"),
+            Engine("docker", "0.13.1", NO_SOCKET, down=True),
         ),
         (
             "",
@@ -215,14 +218,15 @@ def test_the_shown_commands_write_the_same_files(tmp_path):
             ),
             "",
             "",
-            Engine("docker", "", "", "the context far", "26.1.5", False, "/var/lib/docker"),
+            Engine("docker", "", "", "the context far", "", "26.1.5", False, "/var/lib/docker"),
         ),
         ("host:\n  arch: amd64\n", "", "", Engine("docker", "", "it says nothing")),
+        ("[]", "", "", Engine("docker", "", "it says nothing")),
     ],
-    ids=["up", "down", "no such context", "plugin is broken", "another program named docker"],
+    ids=["up", "down", "no such context", "plugin is broken", "another program named docker", "no mapping"],
 )
 def test_what_docker_says_is_understood(info, errors, host, expected):
-    assert parse_engine("docker", info, errors, host) == expected
+    assert parse_engine("docker", info, errors, {"DOCKER_HOST": host}) == expected
 
 
 @pytest.fixture(autouse=True)
@@ -266,11 +270,15 @@ def test_a_complete_engine_is_used_as_it_is(path):
 @pytest.mark.parametrize(
     ("said", "environ", "message"),
     [
-        (DOWN, {"DOCKER_HOST": "tcp://h:1"}, r"^DOCKER_HOST=tcp://h:1 does not answer \(Cannot connect to"),
+        (
+            DOWN,
+            {"DOCKER_HOST": "tcp://h:1"},
+            r"^docker with DOCKER_HOST=tcp://h:1 does not work \(Cannot conn",
+        ),
         (
             DOWN | {"ClientInfo": {"Context": "far", "Plugins": [BUILDX]}},
             {},
-            r"^the context far does not answer \(Cannot",
+            r"^docker with the context far does not work \(Cannot",
         ),
         (DOWN | {"ServerErrors": ["permission denied at /x.sock"]}, {}, "add the user to the group docker"),
     ],
@@ -281,10 +289,63 @@ def test_an_engine_that_an_installation_would_not_cure_is_never_installed(path, 
     assert not path.calls.exists()
 
 
+INITIALIZE = "Failed to initialize: unable to resolve docker endpoint: "
+NO_CONTEXT = f'{INITIALIZE}context "nope": context not found: open /root/.docker/contexts/meta/x/meta.json'
+NO_KEYS = f"{INITIALIZE}open /root/.docker/ca.pem: no such file or directory"
+BROKEN = "WARNING: Error loading config file: /root/.docker/config.json: unexpected end of JSON input"
+UNREADABLE = "WARNING: Error loading config file: open /root/.docker/config.json: permission denied"
+PARSING = "WARNING: Error parsing config file (/root/.docker/config.json): unexpected EOF"
+FILE = r"; repair or remove /root/\.docker/config\.json, which docker cannot read$"
+NO_PLUGIN = UP | {"ClientInfo": {"Context": "default", "Plugins": None}}
+
+
+@pytest.mark.parametrize(
+    ("info", "errors", "environ", "message"),
+    [
+        ("", NO_CONTEXT, {"DOCKER_CONTEXT": "nope"}, r"^docker with DOCKER_CONTEXT=nope .*context not found"),
+        (
+            "",
+            NO_KEYS,
+            {"DOCKER_TLS_VERIFY": "1"},
+            r"^docker with DOCKER_TLS_VERIFY=1 .*; correct .* unset it",
+        ),
+        (json.dumps(DOWN), "", {"DOCKER_CERT_PATH": "/x"}, "^docker with DOCKER_CERT_PATH=/x does not work"),
+        (json.dumps(DOWN), BROKEN, {}, FILE),
+        (json.dumps(DOWN), UNREADABLE, {}, FILE),
+        (json.dumps(NO_PLUGIN), PARSING, {}, rf"^/\S+/docker shows no buildx{FILE}"),
+        ("", NO_SOCKET, {}, r"^docker does not work \(Cannot connect"),
+        ("", "Segmentation fault", {}, r"^docker does not work \(Segmentation fault\); repair what"),
+        ("", "", {}, r"^docker does not work \(it says nothing\); repair what"),
+        ("{}", "Error: something else", {}, r"^docker does not work \(Error: something else\); repair"),
+    ],
+)
+def test_an_error_of_the_client_is_refused_and_nothing_is_set_up(path, info, errors, environ, message):
+    folder = path("docker", f"/bin/cat <<'E'\n{info}\nE\n/bin/cat >&2 <<'E'\n{errors}\nE\nexit 1")
+    with pytest.raises(Refusal, match=message) as refusal:
+        ensure_engine(resolve_settings({}, ""), {"PATH": folder, **environ})
+    assert refusal.value.status == 69
+    assert "\n" not in str(refusal.value)
+    assert not path.calls.exists()
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        NO_SOCKET,
+        "failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct",
+    ],
+)
+def test_an_engine_that_is_down_is_started(path, monkeypatch, errors):
+    folder = path.docker(DOWN | {"ServerErrors": [errors]}, 1)
+    monkeypatch.setenv("PATH", folder)
+    with pytest.raises(AssertionError, match=r"would have done this: (setsid dockerd|systemctl enable)"):
+        ensure_engine(resolve_settings({}, ""), {"PATH": folder, "DOCKER_CONTEXT": "default"})
+
+
 @pytest.mark.parametrize(
     ("environ", "why"),
     [
-        ({"ENGINE": "none"}, r"ENGINE=none \(from shell\) forbids to set it up"),
+        ({"ENGINE": "none"}, r"ENGINE=none \(from the shell\) forbids to set it up"),
         ({"DRY_RUN": "1"}, "this is a dry run"),
     ],
 )
@@ -301,7 +362,9 @@ def test_without_leave_nothing_is_done_and_the_commands_are_shown(path, monkeypa
 
 
 def test_a_remote_engine_without_a_local_client_says_what_to_install():
-    with pytest.raises(Refusal, match=r"^DOCKER_HOST=tcp://h:1 .*; install docker-cli and docker-buildx, or"):
+    with pytest.raises(
+        Refusal, match=r"^docker with DOCKER_HOST=tcp://h:1 .*; install docker-cli and docker-buildx, or"
+    ):
         ensure_engine(resolve_settings({}, ""), {"PATH": "/no/such/folder", "DOCKER_HOST": "tcp://h:1"})
 
 

@@ -126,6 +126,14 @@ def test_only_one_index_that_a_container_can_reach_is_used(pip, index, notes):
     assert (choose_index(pip), local_index_notes(pip)) == (index, notes)
 
 
+@pytest.mark.parametrize("value", ["/no/such\ntorch-pool: built", "/a b"])
+def test_a_ca_bundle_is_shown_on_one_line(value):
+    with pytest.raises(Refusal) as refusal:
+        choose_ca(Setting("CA_BUNDLE", value, "shell"), {}, {})
+    assert str(refusal.value).startswith(f"CA_BUNDLE is {value!r} (from the shell), which is no")
+    assert Fact("CA bundle", value, "x").shown == f"CA bundle {value!r} (from x)"
+
+
 def test_a_fact_is_shown_without_its_credentials():
     assert (
         Fact("index-url", "https://u:p@h/s", "pip config").shown
@@ -152,7 +160,7 @@ def test_the_nearest_certificates_win(pem):
         environ[name] = "/no/such/file"
         chosen.append(choose_ca(NO_SETTING, environ, pip))
     assert [(Path(fact.value).name, fact.origin) for fact in chosen] == [
-        ("set", "CA_BUNDLE, shell"),
+        ("set", "CA_BUNDLE, the shell"),
         ("ssl", "SSL_CERT_FILE"),
         ("pip", "PIP_CERT"),
         ("requests", "REQUESTS_CA_BUNDLE"),
