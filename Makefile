@@ -36,8 +36,8 @@ render: venv ## write images/*/Dockerfile from Dockerfile.j2
 	@$(run) $@
 
 .PHONY: test
-test: venv ## all tests
-	@.venv/bin/python -m pytest
+test: venv ## all tests; brings the tools that they use
+	@$(run) $@
 
 .PHONY: test-gpu
 test-gpu: ## tests on a GPU: any Python with CUDA torch and pytest, no Docker

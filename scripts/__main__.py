@@ -15,6 +15,7 @@ COMMANDS = {
     "build-all": "scripts.build_all",
     "list": "scripts.listing",
     "render": "scripts.render",
+    "test": "scripts.test",
     "lint": "scripts.lint",
     "selftest": "scripts.selftest",
     "shell": "scripts.shell",

@@ -16,6 +16,7 @@ from scripts.builder import (
     Output,
     image_id,
     image_labels,
+    image_platform,
     remove_nameless,
     require_room,
     run_build,
@@ -50,6 +51,7 @@ class ReadyBase:
     base: Base
     tag: str
     facts: Facts
+    platform: str
     layers: tuple[Layer, ...]
     stored_bytes: int
     unpacked_bytes: int
@@ -70,7 +72,8 @@ def ensure_base(builder: Builder) -> ReadyBase:
     base = replace(base, require_cuda=base.require_cuda or require_cuda(facts.cuda))
     layers, stored = read_layers(builder.client, tag), stored_bytes(builder.client, tag)
     exact = base.kind == WHEELS or not builder.engine.image_store
-    return ReadyBase(base, tag, facts, layers, stored, stored if exact else total_bytes(layers))
+    platform = image_platform(builder.client, tag)
+    return ReadyBase(base, tag, facts, platform, layers, stored, stored if exact else total_bytes(layers))
 
 
 def choose_base(builder: Builder) -> tuple[Base, str]:
@@ -91,7 +94,7 @@ def choose_base(builder: Builder) -> tuple[Base, str]:
         problem = _registry_problem(base.pinned)
         if not problem:
             return base, f"from its registry as {base.pinned}"
-        reason = f"built here: for {base.reference}, {problem.partition(';')[0]}"
+        reason = f"built here, because of {base.reference}: {problem.partition(';')[0]}"
     raise missing_tag(choices[0], settings.base, builder.table, problem)
 
 

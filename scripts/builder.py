@@ -95,6 +95,12 @@ def image_labels(client: docker.DockerClient, tag: str) -> dict[str, str] | None
         return None
 
 
+def image_platform(client: docker.DockerClient, tag: str) -> str:
+    """Such as linux/amd64, as the image itself says."""
+    found = client.images.get(tag).attrs
+    return f"{found['Os']}/{found['Architecture']}"
+
+
 def require_room(builder: Builder, needed: int, what: str) -> None:
     """Checks the engine's disk before a build, where that disk is this machine's.
 
@@ -109,7 +115,9 @@ def require_room(builder: Builder, needed: int, what: str) -> None:
 def require_image(client: docker.DockerClient, tag: str) -> None:
     """Raises Refusal where the engine has no such image."""
     if image_labels(client, tag) is None:
-        raise Refusal(f"there is no image {tag} in this engine; `make build` makes it")
+        raise Refusal(
+            f"there is no image {tag} in this engine; make build PROFILE={tag.rpartition(':')[2]} makes it"
+        )
 
 
 def image_id(client: docker.DockerClient, reference: str) -> str:

@@ -39,7 +39,7 @@ def run_container(
         Refusal: the image is not there.
     """
     try:
-        container = client.containers.create(image, list(command), labels={LABEL: "run"}, **options)
+        container = client.containers.create(image, list(command), labels={LABEL: image}, **options)
     except NotFound as error:
         raise Refusal(f"there is no image {image} in this engine; build it first") from error
     try:
@@ -57,3 +57,9 @@ def run_container(
 def _log(container: Any, *, stdout: bool = False, stderr: bool = False) -> str:
     data: bytes = container.logs(stdout=stdout, stderr=stderr)
     return data.decode("utf-8", "replace")
+
+
+def remove_containers(client: docker.DockerClient, image: str) -> None:
+    """Removes what `run_container` left of an image when it was killed."""
+    for container in client.containers.list(all=True, filters={"label": f"{LABEL}={image}"}):
+        container.remove(force=True)

@@ -13,6 +13,7 @@ from torch_pool.refusal import Refusal
 
 from scripts.apt import redacted
 from scripts.base_image import ReadyBase
+from scripts.builder import image_platform
 from scripts.containers import Outcome, run_container
 from scripts.facts import Facts, read_facts
 from scripts.images import Image
@@ -55,6 +56,7 @@ class Evidence:
     profile: Profile
     base: ReadyBase
     config: Mapping[str, Any]
+    platform: str
     facts: Facts
     echo: Outcome
     selftest: Outcome
@@ -92,6 +94,7 @@ def collect(
         profile=profile,
         base=base,
         config=found.attrs["Config"],
+        platform=image_platform(client, tag),
         facts=facts.result(),
         echo=echo.result(),
         selftest=selftest.result(),
@@ -207,6 +210,7 @@ def _within(size_bytes: int, budget_mb: int | None) -> Pair:
 
 
 CHECKS: tuple[tuple[str, Callable[[Evidence], Pair]], ...] = (
+    ("platform", lambda e: (e.base.platform, e.platform)),
     ("torch", lambda e: (e.base.base.torch or e.base.facts.torch, e.facts.torch)),
     ("CUDA", lambda e: (e.base.base.cuda or e.base.facts.cuda, e.facts.cuda)),
     ("copies of torch", _one_copy("torch")),

@@ -15,12 +15,16 @@ from scripts.settings import Settings
 TEMPLATE = "Dockerfile.j2"
 
 
-def main(settings: Settings) -> int:  # noqa: ARG001 -- every command takes the settings
-    """Writes images/*/Dockerfile and says which changed."""
+def main(settings: Settings) -> int:
+    """Writes images/*/Dockerfile and says which changed; a dry run only says it."""
     for image in load_images().values():
-        path = dockerfile_path(image)
-        changed = write_if_changed(path, render(image, load_image_profile(image)))
-        print(f"{path.relative_to(ROOT)}: {'written' if changed else 'unchanged'}", file=sys.stderr)
+        path, text = dockerfile_path(image), render(image, load_image_profile(image))
+        if settings.dry_run.value == "1":
+            same = path.exists() and path.read_bytes() == text.encode()
+            outcome = "unchanged" if same else "would be written"
+        else:
+            outcome = "written" if write_if_changed(path, text) else "unchanged"
+        print(f"{path.relative_to(ROOT)}: {outcome}", file=sys.stderr)
     return 0
 
 
@@ -57,10 +61,13 @@ def render(image: Image, profile: Profile, template: Path = ROOT / TEMPLATE) -> 
     except jinja2.TemplateSyntaxError as error:
         raise Refusal(f"{template.name}:{error.lineno}: {error.message}") from error
     except jinja2.TemplateNotFound as error:
-        raise Refusal(f"{template} cannot be read; it is the template of every image") from error
-    except (jinja2.UndefinedError, UnsafeValueError) as error:
+        raise Refusal(f"the template {error.name} cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{template.name} is no UTF-8 text: byte {error.start}") from error
+    except Exception as error:  # whatever an expression of the template raises is the template's mistake
         line = template_line(error, template)
-        raise Refusal(f"{template.name}:{line}: {error} (image {image.name})") from error
+        reason = error if isinstance(error, jinja2.UndefinedError | UnsafeValueError) else repr(error)
+        raise Refusal(f"{template.name}:{line}: {reason} (image {image.name})") from error
 
 
 class UnsafeValueError(ValueError):

@@ -19,11 +19,12 @@ rm -f /opt/torch-pool/vendor/.lock
 "$python" -I -m compileall -q --invalidation-mode unchecked-hash /opt/torch-pool/vendor
 "$python" -I "$here/check_torch.py" ${torch:+"$torch" "$cuda"}
 
-# What a derived image must not replace by accident: the base's own torch, its libraries, numpy.
+# What a derived image must not replace by accident: the base's own torch, its libraries, numpy. With ===, since
+# == takes any local version: torch 2.6.0+cu118 would pass for 2.6.0 (PEP 440).
 installed=$("$python" -I -m pip list --format=freeze --disable-pip-version-check)
 {
     echo "# pip install -c /opt/torch-pool/constraints.txt PACKAGE keeps this image's torch."
-    grep -E '^(torch|torchvision|torchaudio|triton|numpy|nvidia-[a-z0-9-]+)==' <<<"$installed"
+    grep -E '^(torch|torchvision|torchaudio|triton|numpy|nvidia-[a-z0-9-]+)==' <<<"$installed" | sed 's/==/===/'
     grep -q '^torchvision==' <<<"$installed" || cat "$here/companions.txt"
 } >/opt/torch-pool/constraints.txt
 

@@ -12,5 +12,7 @@ if [ -s /run/secrets/index ]; then
     UV_DEFAULT_INDEX=$(cat /run/secrets/index)
     export UV_DEFAULT_INDEX
 fi
+# Its locks go where its cache is mounted: no part of an image.
+export TMPDIR=/root/.cache/uv
 exec /run/uv pip install --no-config --python "$python" --system --break-system-packages \
     --no-deps --require-hashes --link-mode copy "$@"

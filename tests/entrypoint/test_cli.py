@@ -66,7 +66,6 @@ def test_show_names_every_value_its_source_and_the_reason(image, env):
     assert lines[3].split() == [CONF, ASYNC, "baked", "profile", "allocator", "in", "base.yaml:2"]
     assert "does not work: cuda-ipc (CUDA tensors cannot be shared between processes)" in lines
     assert "for these: TORCH_POOL_ALLOCATOR=expandable, or native" in lines
-    assert "evidence: docs/benchmarks/h200.md#infer" in lines
 
 
 def test_show_lists_no_limits_of_an_allocator_that_is_not_used(image, env):

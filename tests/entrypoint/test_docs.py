@@ -43,7 +43,7 @@ def test_every_way_to_log_is_explained():
 
 
 def test_every_key_of_a_profile_is_explained():
-    assert first_column(PROFILES, "evidence: docs/benchmarks/h200.md#infer\n```") == list(READERS)
+    assert first_column(PROFILES, "evidence: docs/benchmarks/mine.md#infer\n```") == list(READERS)
     for key, words in (("fallback", FALLBACKS), ("gpu", GPU_POLICIES)):
         (line,) = [line for line in PROFILES.splitlines() if line.startswith(f"| `{key}`")]
         assert all(f"`{word}`" in line for word in words)

@@ -130,6 +130,40 @@ def test_a_name_that_something_else_has_is_not_taken(checkout, client):
     assert client.images.get(f"{TAG}:infer").id == before
 
 
+def test_a_content_tag_that_something_else_has_is_not_taken_either(checkout, client):
+    name = "infer-torch2.6.0-cu124-py311-debian12"
+    client.images.get("torch-pool-base:wheels").tag(TAG, name)
+    done = checkout.build("infer")
+    assert done.returncode == 78
+    assert f"the name {TAG}:{name} is taken by an image that is not ours" in last_line(done)
+    assert client.images.get(f"{TAG}:{name}").id == client.images.get("torch-pool-base:wheels").id
+
+
+def test_a_gate_that_asks_for_more_is_asked_again_though_the_image_is_the_same(checkout):
+    assert checkout.build("infer").returncode == 0
+    checkout.edit("images/infer/image.yaml", "budget_mb: 1", "budget_mb: 1\nimports: [no_such_package]")
+    assert checkout.build("infer").returncode == 1
+
+
+def test_a_platform_that_the_base_is_not_made_for_is_refused_before_anything_starts(checkout):
+    done = checkout.build("infer", PLATFORM="linux/arm64")
+    assert done.returncode == 64
+    assert "the base wheels is made for linux/amd64" in last_line(done).replace("cuda12.4-runtime", "wheels")
+
+
+def test_an_interrupted_gate_ends_with_130_and_leaves_no_candidate(checkout, client):
+    checkout.edit("images/infer/image.yaml", "title: torch-pool infer", f"title: {checkout.folder.name}")
+    process = checkout.start("infer")
+    wait_for_line(process, lambda line: "unpacking to docker.io/library/torch-pool-candidate" in line)
+    before = {container.id for container in client.containers.list(all=True)}
+    while not {container.id for container in client.containers.list(all=True)} - before:
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+
+
 def test_an_index_that_cannot_be_reached_fails_the_build_in_one_sentence(checkout):
     """C37: no second index, so no wrong wheel."""
     checkout.install_anew()

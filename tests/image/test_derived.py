@@ -64,6 +64,30 @@ def test_a_derived_image_cannot_replace_torch_by_accident(package, derive):
     assert "constraint" in done.stderr
 
 
+OTHER_TORCH = """
+import zipfile
+with zipfile.ZipFile("/tmp/torch-2.6.0+cu118-py3-none-any.whl", "w") as wheel:
+    info = "torch-2.6.0+cu118.dist-info"
+    wheel.writestr("torch/other.py", "")
+    wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: torch\\nVersion: 2.6.0+cu118\\n")
+    wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr(info + "/RECORD", "")
+"""
+REPLACE = "pip install --no-index --find-links /tmp --no-deps -U -c /opt/torch-pool/constraints.txt torch"
+
+
+def test_the_constraints_refuse_the_same_version_for_another_cuda(run):
+    ended = run(
+        "infer", "sh", "-c", f"python -c '{OTHER_TORCH}' && {REPLACE}", user="0", expects=["ERROR"] * 2
+    )
+    assert ended.status != 0
+    assert "Successfully" not in ended.stdout
+
+
+def test_the_run_lines_of_a_derived_image_have_dockers_own_shell(client):
+    assert client.images.get("torch-pool:infer").attrs["Config"].get("Shell") in (None, ["/bin/sh", "-c"])
+
+
 def test_a_derived_image_with_its_own_command_runs_it_under_the_profile(derive, run):
     done, tag = derive(
         "command", 'FROM torch-pool:train\nCMD ["sh", "-c", "echo $PYTORCH_CUDA_ALLOC_CONF"]\n'

@@ -69,7 +69,9 @@ def test_the_init_comes_first_and_the_command_is_its_only_child(run):
 
 def test_ignored_signals_of_python_are_not_inherited(run):
     ended = run("infer", "grep", "SigIgn", "/proc/self/status")
-    assert ended.stdout.split() == ["SigIgn:", "0" * 16]
+    # 32 and 33 are glibc's own: GNU make leaves them ignored in what it starts, an engine included.
+    ignored = int(ended.stdout.split()[1], 16) & ~(0b11 << 31)
+    assert ignored == 0
 
 
 def test_a_broken_pipe_ends_the_writer_by_its_signal(run):
@@ -543,8 +545,15 @@ def test_training_images_warn_of_small_shared_memory_and_start(run):
 
 @pytest.mark.parametrize(
     ("image_name", "options"),
-    [("train", {"shm_size": "8g"}), ("train", {"ipc_mode": "host"}), ("infer", {})],
+    [("train", {"shm_size": "8g"}), ("infer", {})],
 )
 def test_nothing_is_said_of_shared_memory_where_there_is_enough_or_none_is_needed(run, image_name, options):
     """Case C18."""
     assert "shm" not in run(image_name, "true", **options).stderr
+
+
+def test_the_shared_memory_of_the_host_is_judged_by_its_own_size(run):
+    """Case C18: large on most hosts; in a container that is itself the host of this engine it may not be."""
+    size = os.statvfs("/dev/shm")
+    large = size.f_blocks * size.f_frsize >= 2**30
+    assert ("shm" in run("train", "true", ipc_mode="host").stderr) == (not large)

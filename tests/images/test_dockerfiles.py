@@ -65,7 +65,7 @@ def test_the_base_declares_what_it_is_given_and_is_given_what_it_declares():
 
 @pytest.mark.parametrize("path", RENDERED, ids=name)
 def test_an_image_declares_what_it_is_given_and_is_given_what_it_declares(path):
-    assert given(image_arguments(Commit("0" * 40, 0, dirty=False), READY_BASE)) == declared(path)
+    assert given(image_arguments(Commit("0" * 40, 0, dirty=False), READY_BASE, {})) == declared(path)
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=name)

@@ -34,6 +34,7 @@ READY_BASE = ReadyBase(
     load_table().bases["wheels"],
     "torch-pool-base:wheels",
     BASE_FACTS,
+    "linux/amd64",
     BASE_LAYERS,
     4_120_000_000,
     4_120_000_000,
@@ -85,6 +86,7 @@ def evidence(**changes):
         "layers": (*BASE_LAYERS, Layer("sha256:c", 700_000, "COPY /files/ /")),
         "history": ("COPY /files/ / # buildkit", "ARG NVIDIA_REQUIRE_CUDA", "mmdebstrap bookworm"),
         "added_bytes": 700_000,
+        "platform": "linux/amd64",
         **changes,
     }
     return Evidence(**values)

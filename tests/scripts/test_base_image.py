@@ -71,7 +71,9 @@ def test_then_the_wheels_are_built_and_the_reason_is_told(program, builder):
     program("docker", REFUSES)
     found, reason = choose_base(builder({}))
     assert found.name == "wheels"
-    assert reason == (f"built here: for {DEFAULT.reference}, a registry, mirror or index cannot be reached")
+    assert reason == (
+        f"built here, because of {DEFAULT.reference}: a registry, mirror or index cannot be reached"
+    )
 
 
 def test_wheels_by_name_ask_no_registry(program, builder):

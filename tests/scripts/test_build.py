@@ -1,13 +1,14 @@
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from torch_pool.refusal import Refusal
 
-from scripts.build import image_arguments, print_plan, refuse_foreign_tag
+from scripts.build import gate_stamp, image_arguments, print_plan, refuse_foreign_tag, require_platform
 from scripts.images import load_images
 from scripts.labels import Commit
-from scripts.settings import resolve_settings
+from scripts.settings import Setting, resolve_settings
 from tests.scripts.passing import READY_BASE
 from tests.scripts.standin import client_with
 
@@ -114,10 +115,31 @@ def test_a_free_name_and_one_of_ours_are_taken(known):
 
 
 def test_an_image_is_built_on_the_base_of_this_engine_with_the_time_of_the_commit():
-    arguments = image_arguments(Commit("a" * 40, 1_700_000_000, dirty=False), READY_BASE)
+    arguments = image_arguments(Commit("a" * 40, 1_700_000_000, dirty=False), READY_BASE, {"a.b": "c d"})
     assert arguments[:3] == [
         "--build-context=base=docker-image://torch-pool-base:wheels",
         "--build-arg=NVIDIA_REQUIRE_CUDA=cuda>=12.0",
         "--build-arg=SOURCE_DATE_EPOCH=1700000000",
     ]
-    assert "--label=io.torch-pool.torch=2.6.0+cu124" in arguments
+    assert "--label=a.b=c d" in arguments
+
+
+@pytest.mark.parametrize(
+    "value", ["linux/arm64", "linux/amd64,linux/arm64", "linux/amd64/v2", "windows/amd64", "x"]
+)
+def test_a_platform_that_no_base_is_made_for_is_refused_with_those_that_there_are(value):
+    with pytest.raises(Refusal, match=r"made for linux/amd64$") as refusal:
+        require_platform(READY_BASE.base, Setting("PLATFORM", value, "command line"))
+    assert refusal.value.status == 64
+
+
+def test_what_an_image_must_pass_is_part_of_the_stamp_that_it_passed():
+    image = load_images()["infer"]
+    asked_more = replace(image, imports=("torchvision",))
+    assert gate_stamp(image, "sha256:1") == gate_stamp(image, "sha256:1")
+    assert (
+        len(
+            {gate_stamp(image, "sha256:1"), gate_stamp(asked_more, "sha256:1"), gate_stamp(image, "sha256:2")}
+        )
+        == 3
+    )

@@ -113,6 +113,7 @@ FAILURES = [
         "none",
         "RUN export \\ HTTP_PROXY=http://***@p.example",
     ),
+    ("platform", {"platform": "linux/arm64"}, "linux/amd64", "linux/arm64"),
     ("user", {"facts": facts(uid=0)}, "1000:0", "0:0"),
     ("user", {"facts": facts(gid=1000)}, "1000:0", "1000:1000"),
     ("unwritable", {"facts": facts(unwritable=("/workspace",))}, "none", "/workspace"),

@@ -37,6 +37,8 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 COPY --link --from=launch /files/ /
 COPY --link --from=profile /files/ /
 
+# Docker's own, for the RUN lines of derived images: the base was built with a stricter one.
+SHELL ["/bin/sh", "-c"]
 ARG NVIDIA_REQUIRE_CUDA
 # NVIDIA_VISIBLE_DEVICES: "all" would show every GPU of a Kubernetes node to pods that ask for none;
 # --gpus, CDI and the device plugin override "void" where a GPU is asked for.
