@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_pool.refusal import USAGE, Refusal
 
-from scripts.images import ROOT
+from scripts.images import NAME, NAME_WORDS, ROOT
 from scripts.reference import REFERENCE, choose_registry
 from scripts.settings import Setting, nearest, shown
 from scripts.table import read_table, to_record
@@ -58,18 +58,35 @@ def load_table(path: Path = TABLE) -> Table:
     Raises:
         Refusal: the file cannot be read, or a row lacks a key or has one that is not known.
     """
-    table = to_record(Table, read_table(path), path.name)
-    bases = {name: _read_row(name, row, path) for name, row in table.bases.items()}
+    values = read_table(path)
+    rows = values.get("bases")
+    if isinstance(rows, dict):
+        values["bases"] = {name: _read_row(name, row, path) for name, row in rows.items()}
+    table = to_record(Table, values, path.name)
+    if table.rootfs.keys() != {"reference", "suite"}:
+        raise Refusal(f"{path.name}: rootfs must have the keys reference and suite, and no other")
+    bases = table.bases
     for name in (table.default, WHEELS):
         if name not in bases:
             raise Refusal(f"{path.name} names the base {name}, but has no such row; rows: {', '.join(bases)}")
-    return replace(table, bases=bases)
+    return table
 
 
 def _read_row(name: str, row: Any, path: Path) -> Base:
-    if not isinstance(row, Mapping):
+    if not isinstance(row, dict):
         raise Refusal(f"{path.name}, row {name} holds no mapping of keys to values")
-    return to_record(Base, {"name": name, **row}, f"{path.name}, row {name}")
+    place = f"{path.name}, row {name}"
+    base = to_record(Base, {**row, "name": name}, place)
+    if not NAME.fullmatch(name):
+        raise Refusal(f"{place}: the name becomes a tag, so it must be {NAME_WORDS}")
+    if base.kind not in (REGISTRY, WHEELS):
+        raise Refusal(f"{place}: kind is {shown(base.kind)}, but must be {REGISTRY} or {WHEELS}")
+    if base.kind == REGISTRY and not REFERENCE.fullmatch(base.pinned):
+        raise Refusal(f"{place}: {shown(base.pinned)}, of reference and digest, is no image reference")
+    for key, value in (("budget_mb", base.budget_mb), ("driver_floor", base.driver_floor)):
+        if value is not None and value < 1:
+            raise Refusal(f"{place}: {key} is {value}, but must be 1 or more")
+    return base
 
 
 def candidates(setting: Setting, table: Table, mirror: Setting) -> tuple[Base, ...]:

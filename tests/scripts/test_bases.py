@@ -19,10 +19,15 @@ BASES = load_table()
 NO_MIRROR = Setting("BASE_REGISTRY", "", "default")
 DIGEST = "sha256:" + "0a" * 32
 ROW = "kind: registry, reference: r.example/x:1"
+ROOTFS = "rootfs: {reference: r.example/debian:1, suite: bookworm}"
 
 
 def base(value, origin="command line"):
     return Setting("BASE", value, origin)
+
+
+def row(keys):
+    return f"default: a\n{ROOTFS}\nbases: {{a: {{{keys}}}}}\n"
 
 
 def references(value, mirror=""):
@@ -201,14 +206,31 @@ def test_a_reference_that_cannot_be_had_came_from_base():
         ("default: a\nbases: {}\n", "bases.yaml: rootfs missing"),
         ("default: a\nrootfs: {}\nbases: {}\nbasis: {}\n", "bases.yaml: basis no known key"),
         (
-            "default: a\nrootfs: {}\nbases: {wheels: {kind: wheels}}\n",
+            f"default: a\n{ROOTFS}\nbases: {{wheels: {{kind: wheels}}}}\n",
             "names the base a, but has no such row",
         ),
         (
-            f"default: a\nrootfs: {{}}\nbases: {{a: {{{ROW}}}}}\n",
+            row(ROW),
             "names the base wheels, but has no such row",
         ),
         ("default: a\nrootfs: {}\nbases: {a: }\n", "row a holds no mapping"),
+        ("default: a\nrootfs:\nbases: {}\n", "bases.yaml: rootfs is None, but must be a mapping"),
+        ("default: a\nrootfs: {suite: x}\nbases: {}\n", "bases.yaml: rootfs must have the keys reference"),
+        (f"default: a\n{ROOTFS}\nbases: []\n", "bases.yaml: bases is [], but must be a mapping"),
+        (f"default: 1\n{ROOTFS}\nbases: {{}}\n", "bases.yaml: default is 1, but must be text"),
+        (f"default: a\ndefault: b\n{ROOTFS}\nbases: {{}}\n", "the key default is given twice"),
+        (row("kind: wheel"), "bases.yaml, row a: kind is wheel, but must be registry or wheels"),
+        (row("kind: registry"), "row a: '', of reference and digest, is no image reference"),
+        (row(f"{ROW}, digest: sha256:1"), "row a: r.example/x:1@sha256:1, of reference and digest"),
+        (row(f"{ROW}, cuda: 12.4"), "row a: cuda is 12.4, but must be text"),
+        (row(f"{ROW}, torch: null"), "row a: torch is None, but must be text"),
+        (row(f"{ROW}, budget_mb: 0"), "row a: budget_mb is 0, but must be 1 or more"),
+        (
+            row(f"{ROW}, driver_floor: '525'"),
+            "row a: driver_floor is '525', but must be a whole number or nul",
+        ),
+        (row(f"{ROW}, platforms: linux/amd64"), "row a: platforms is 'linux/amd64', but must be a list"),
+        (row(ROW).replace("{a:", "{A b:"), "row A b: the name becomes a tag"),
         ("default: a\nrootfs: {}\nbases: {a: {reference: x}}\n", "row a: kind missing"),
         ("default: a\nrootfs: {}\nbases: {a: {kind: registry, tourch: 2}}\n", "row a: tourch no known key"),
         ("[]", "holds no mapping"),

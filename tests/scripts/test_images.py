@@ -52,6 +52,18 @@ def test_a_checkout_without_images_is_refused(tmp_path):
         (INFER.replace("title: a\n", ""), "title missing"),
         (INFER + "name: other\n", "name is what the folder says"),
         (INFER + "requirements: ../x\n", "requirements is what the folder says"),
+        (INFER.replace("budget_mb: 1", "budget_mb: abc"), "budget_mb is 'abc', but must be a whole number"),
+        (INFER.replace("budget_mb: 1", "budget_mb: true"), "budget_mb is True, but must be a whole number"),
+        (INFER.replace("budget_mb: 1", "budget_mb: -1"), "budget_mb is -1, but must be 1 or more"),
+        (INFER.replace("title: a", "title:"), "title is None, but must be text"),
+        (INFER.replace("title: a", "title: ''"), "title is empty"),
+        (INFER.replace("description: b", "description: 2.6"), "description is 2.6, but must be text"),
+        (INFER + "imports: torch\n", "imports is 'torch', but must be a list"),
+        (INFER + "imports: [a b]\n", "imports has 'a b', which Python cannot import"),
+        (
+            INFER.replace("profile: infer", "profile: ../x"),
+            "profile is ../x, but must be a name of entrypoint",
+        ),
     ],
 )
 def test_a_wrong_image_is_refused_with_its_file(tmp_path, text, message):
@@ -59,4 +71,21 @@ def test_a_wrong_image_is_refused_with_its_file(tmp_path, text, message):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(Refusal, match=f"^{re.escape(str(path))}: {message}"):
+        load_images(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["In fer", "Infer", "-x", "a" * 61, "é"])
+def test_a_folder_whose_name_is_no_part_of_a_tag_is_refused(tmp_path, name):
+    path = tmp_path / "images" / name / "image.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(INFER)
+    with pytest.raises(Refusal, match=f"^{re.escape(str(path))}: the folder's name becomes a tag"):
+        load_images(tmp_path)
+
+
+def test_a_key_that_is_given_twice_is_refused_with_its_file(tmp_path):
+    path = tmp_path / "images" / "infer" / "image.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(INFER + "budget_mb: 2\n")
+    with pytest.raises(Refusal, match=f"^{re.escape(str(path))} .*the key budget_mb is given twice"):
         load_images(tmp_path)
