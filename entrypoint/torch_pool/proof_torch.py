@@ -48,11 +48,9 @@ def prove_torch(subject: "Subject", load: "Answer") -> list[Proof]:
     torch = Proof("torch", TORCH, "proved", image, found)
     if values["torch"] != subject.torch:
         torch = Proof("torch", TORCH, "disproved", image, found, remedy)
-    expected, got = (
-        f"{subject.backend} by {_conf(subject.conf)}",
-        f"{values['backend']} by {_conf(values['conf'])}",
-    )
-    return [torch, compare("backend", BACKEND, expected, got, _backend_remedy(subject, values))]
+    expected = f"{subject.backend} by {_conf(subject.conf)}"
+    chosen = f"{values['backend']} by {_conf(values['conf'])}"
+    return [torch, compare("backend", BACKEND, expected, chosen, _backend_remedy(subject, values))]
 
 
 def prove_parse(subject: "Subject", parse: "Answer", rest: "Answer | None" = None) -> Proof:
@@ -74,11 +72,7 @@ def prove_parse(subject: "Subject", parse: "Answer", rest: "Answer | None" = Non
 def prove_devices(subject: "Subject", devices: "Answer") -> list[Proof]:
     """The devices by UUID, and their memory pools."""
     if devices.error:
-        return [
-            Proof(
-                "devices", DEVICES, "disproved", "an answer of CUDA", devices.error, "run torch-pool doctor"
-            )
-        ]
+        return [failed("devices", DEVICES, "an answer of CUDA", devices.error)]
     seen = devices.values["devices"]
     if not seen and not subject.gpus:
         return [unprovable("devices", DEVICES), unprovable("pools", POOLS)]
@@ -89,15 +83,16 @@ def prove_placement(subject: "Subject", placement: "Answer") -> list[Proof]:
     """Where memory lies, and what the statistics say of it."""
     if placement.error:
         return [failed("pointer", POINTER, _places(subject.allocator)[0], placement.error)]
-    return [
+    if not placement.values["devices"]:
+        return [unprovable("pointer", POINTER)]
+    proofs = [
         _prove_each("pointer", POINTER, subject, placement, _where),
         _prove_each("statistics", STATISTICS, subject, placement, _kind),
-        *(
-            []
-            if subject.allocator == "async"
-            else [_prove_each("segments", SEGMENTS, subject, placement, _segment)]
-        ),
     ]
+    # Async has no segments to look at, and refuses the snapshot that would show them.
+    if subject.allocator != "async":
+        proofs.append(_prove_each("segments", SEGMENTS, subject, placement, _segment))
+    return proofs
 
 
 def prove_release(release: "Answer") -> Proof:

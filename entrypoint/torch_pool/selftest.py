@@ -14,6 +14,7 @@ from torch_pool.proof_torch import (
     CAP,
     POINTER,
     RELEASE,
+    SEGMENTS,
     STATISTICS,
     prove_cap,
     prove_devices,
@@ -115,11 +116,22 @@ def prove(subject: Subject, answers: "dict[str, Answer]", *, quick: bool) -> "li
         return proofs
     proofs += prove_devices(subject, answers["devices"])
     if not answers["devices"].values.get("devices"):
-        names = {"pointer": POINTER, "statistics": STATISTICS, "release": RELEASE}
-        names |= {"cap": CAP} if subject.memory else {}
-        return [*proofs, *(unprovable(name, proves) for name, proves in names.items())]
+        return [*proofs, *(unprovable(name, proves) for name, proves in _names(subject).items())]
     proofs += [*prove_placement(subject, answers["placement"]), prove_release(answers["release"])]
     return [*proofs, prove_cap(subject, answers["cap"])] if subject.memory else proofs
+
+
+def _names(subject: Subject) -> dict[str, str]:
+    """The checks that need a device."""
+    names = {
+        "pointer": POINTER,
+        "statistics": STATISTICS,
+        "segments": SEGMENTS,
+        "release": RELEASE,
+        "cap": CAP,
+    }
+    without = {"segments"} if subject.allocator == "async" else set()
+    return {name: names[name] for name in names if name not in without and (name != "cap" or subject.memory)}
 
 
 def _arguments() -> argparse.ArgumentParser:

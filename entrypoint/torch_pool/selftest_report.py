@@ -106,10 +106,9 @@ def _verdict(report: Report) -> str:
         for status in ("proved", "disproved", "not provable")
     }
     counted = ", ".join(f"{len(found)} {status}" for status, found in names.items() if found)
-    which = names.get(report.verdict, [])
-    return f"{report.verdict}{f' here ({counted})' if report.verdict != 'proved' else f' ({counted})'}" + (
-        f": {', '.join(which)}" if report.verdict != "proved" else ""
-    )
+    if report.verdict == "proved":
+        return f"proved ({counted})"
+    return f"{report.verdict} here ({counted}): {', '.join(names[report.verdict])}"
 
 
 def _printable(text: str) -> str:

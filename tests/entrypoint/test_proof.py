@@ -297,5 +297,12 @@ def test_without_a_gpu_nothing_that_needs_one_is_proved():
     assert unprovable == {"devices", "pools", "pointer", "statistics", "release", "cap"}
 
 
+@pytest.mark.parametrize("allocator", ["native", "expandable"])
+def test_segments_are_named_as_not_provable_where_they_would_be_proved(allocator):
+    answers = {"load": loaded(), "parse": Answer({"warning": None}), "devices": Answer({"devices": []})}
+    proofs = prove(subject(allocator, gpus=()), answers, quick=False)
+    assert "segments" in {proof.name for proof in proofs if proof.status == "not provable"}
+
+
 def test_the_users_command_follows_two_dashes():
     assert split_command(["--json", "--", "python", "--", "-x"]) == (["--json"], ["python", "--", "-x"])
