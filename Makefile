@@ -5,7 +5,10 @@
 .NOTPARALLEL:
 override SHELL := /bin/sh
 override run := .venv/bin/python -m scripts
-export PYTHONPATH := entrypoint
+override PYTHONPATH := entrypoint
+export PYTHONPATH
+# With it Python would not look into this folder.
+unexport PYTHONSAFEPATH
 
 # make expands a variable of the command line, $(shell ...) included, when it exports it to a recipe. So
 # Python gets each as it was typed, under another name, and judges the name too. The loop's own variable has

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch_pool.refusal import USAGE, Refusal
 
+from scripts.failure import explain
 from scripts.settings import load_settings
 
 COMMANDS = {
@@ -29,7 +30,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status: 64 for a wrong call, 130 after Ctrl-C."""
+    """Run one command and return its exit status: 64 for a wrong call, 130 after Ctrl-C.
+
+    A failure of the machine is one line too; an error of this program keeps its traceback.
+    """
     try:
         return _run(arguments)
     except Refusal as refusal:
@@ -38,6 +42,12 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("torch-pool: interrupted; the same command goes on where this one stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        failure = explain(error)
+        if not failure:
+            raise
+        print(f"torch-pool: {failure[0]}", file=sys.stderr)
+        return failure[1]
 
 
 def _run(arguments: Sequence[str]) -> int:

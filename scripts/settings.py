@@ -143,10 +143,12 @@ def parse_env_file(text: str) -> dict[str, str]:
     """NAME=VALUE lines, `#` comments, optional matching quotes; nothing is expanded.
 
     Raises:
-        Refusal: A line of another form, an unknown name, or a name set twice.
+        Refusal: A line of another form or with a NUL byte, an unknown name, or a name set twice.
     """
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
+        if "\0" in line:
+            raise Refusal(f".env line {number} holds a NUL byte; save the file as plain UTF-8 text")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, value = _parse_assignment(line.strip(), number)

@@ -28,6 +28,25 @@ class Checkout(NamedTuple):
 
 
 @pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a disk of some size at a path; a container may not be allowed to."""
+    mounted = []
+
+    def mount(path, size):
+        path.mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"this machine lets no test mount a disk: {done.stderr.decode().strip()}")
+        mounted.append(path)
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture
 def checkout(tmp_path):
     root = tmp_path / "checkout"
     root.mkdir()

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,69 @@ def test_two_at_once_make_it_once_and_a_killed_run_is_made_good(project):
         "torch-pool: waiting for another run that sets up .venv",
     ]
     assert stamp(project) is not None
+
+
+@pytest.fixture
+def package(project):
+    """A package of our own in the lock, which pip takes from a folder; returns how pip finds it."""
+    folder = project / "wheels"
+    folder.mkdir()
+    wheel = folder / "ours-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("ours.py", "")
+        archive.writestr("ours-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: ours\nVersion: 1\n")
+        archive.writestr(
+            "ours-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("ours-1.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (project / "requirements.lock").write_text(f"ours==1 --hash=sha256:{digest}\n")
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+
+
+def imports(project):
+    return subprocess.run([project / ".venv/bin/python", "-c", "import ours"], check=False).returncode == 0
+
+
+def test_variables_that_send_packages_elsewhere_do_not_reach_pip(project, package):
+    elsewhere = {
+        "PIP_TARGET": str(project / "elsewhere"),
+        "PIP_PREFIX": str(project / "elsewhere"),
+        "PIP_ROOT": str(project / "elsewhere"),
+        "PIP_DRY_RUN": "1",
+        "PIP_USER": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_ONLY_BINARY": ":none:",
+        "PIP_NO_BINARY": ":all:",
+        "PIP_REQUIREMENT": "/no/such/file",
+        "PIP_CONSTRAINT": "/no/such/file",
+        "PIP_PYTHON": "/no/such/python",
+        "PIP_LOG": str(project / "elsewhere"),
+    }
+    assert finish(start(project, **package, **elsewhere))[0] == 0
+    assert imports(project)
+    assert not (project / "elsewhere").exists()
+
+
+def test_what_pips_own_configuration_puts_elsewhere_is_seen_and_not_taken_for_complete(project, package):
+    (project / "pip.conf").write_text(f"[install]\ntarget = {project}/elsewhere\n")
+    status, _, stderr = finish(start(project, **package, PIP_CONFIG_FILE=str(project / "pip.conf")))
+    assert (status, stamp(project)) == (69, None)
+    assert stderr.splitlines()[-1].startswith(
+        "torch-pool: .venv cannot be made: pip did not put ours==1 into it; look for target, prefix"
+    )
+    assert finish(start(project, **package))[0] == 0
+    assert imports(project)
+
+
+def test_a_full_disk_is_named(project, small_disk):
+    small_disk(project / ".venv", "1M")
+    status, _, stderr = finish(start(project))
+    assert (status, stamp(project)) == (69, None)
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1].startswith(
+        f"torch-pool: .venv cannot be made: the disk of {project}/.venv is full; make room there"
+    )
 
 
 def test_ctrl_c_is_one_line(project):

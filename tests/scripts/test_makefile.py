@@ -14,6 +14,8 @@ import json, os, sys
 given = {{k: v for k, v in os.environ.items() if k.startswith("TORCH_POOL_CLI_")}}
 with open("calls", "a") as calls:
     print(json.dumps([sys.argv[1:], given, os.environ.get("PROFILE")]), file=calls)
+with open("paths", "w") as paths:
+    print({{name: value for name, value in os.environ.items() if name.startswith("PYTHON")}}, file=paths)
 """
 HOSTILE = [
     "$(shell touch made)",
@@ -85,6 +87,14 @@ def test_the_command_line_and_the_shell_stay_apart(project):
 def test_an_unknown_name_is_left_to_python_and_runs_nothing(project, name):
     assert make(project, "build", f"{name}=$(shell touch made)").returncode == 0
     assert calls(project)[-1][0] == ["-m", "scripts", "build"]
+    assert not (project / "made").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["PYTHONPATH=x"], ["PYTHONPATH=$(shell touch made)"]])
+def test_python_finds_our_packages_whatever_its_own_variables_say(project, words):
+    assert make(project, "build", *words, PYTHONPATH="/no", PYTHONSAFEPATH="1").returncode == 0
+    assert calls(project)[-1] == [["-m", "scripts", "build"], {}, None]
+    assert (project / "paths").read_text() == "{'PYTHONPATH': 'entrypoint'}\n"
     assert not (project / "made").exists()
 
 

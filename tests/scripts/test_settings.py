@@ -87,7 +87,8 @@ def test_env_file_values_are_taken_literally(line, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["BASE", "=x", "BASE='x", "BASE='x\"", 'BASE="x" y', "export BASE=x", "BASE=x\nBASE=y"]
+    "text",
+    ["BASE", "=x", "BASE='x", "BASE='x\"", 'BASE="x" y', "export BASE=x", "BASE=x\nBASE=y", "BASE=a\0b"],
 )
 def test_a_line_of_another_form_is_refused_with_its_number(text):
     with pytest.raises(Refusal, match=r"^\.env line [12] "):
