@@ -29,6 +29,15 @@ from scripts.settings import Settings
 REGISTRY = "bench.invalid"
 REPOSITORY = f"{REGISTRY}/torch-pool"
 BASE = "torch-pool-base:wheels"
+STEPS = (
+    "copy the tracked files into a folder of their own",
+    "make .venv there",
+    f"build {REPOSITORY}:infer upon a wheels base that is made anew",
+    f"build {REPOSITORY}:train",
+    f"build {REPOSITORY}:infer once unchanged and once with an edited profile",
+    f"remove the images of {REPOSITORY} and the folder",
+    "write build/bench-build.json",
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,9 @@ class Row:
 
 def main(settings: Settings) -> int:
     """Measures, prints the table, and keeps it as build/bench-build.json."""
+    if settings.dry_run.value == "1":
+        print("".join(f"would {step}\n" for step in STEPS), end="", file=sys.stderr)
+        return 0
     ensure_engine(settings)
     try:
         with tempfile.TemporaryDirectory() as folder:

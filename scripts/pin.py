@@ -29,6 +29,10 @@ def main(settings: Settings) -> int:
         rows = [base for base in rows if base.name in named]
     if not rows:
         raise Refusal(f"BASE={settings.base.value} is no row of {TABLE.name} that comes from a registry")
+    if settings.dry_run.value == "1":
+        for base in rows:
+            print(f"would write the digest of {_mirrored(base, settings)} into {TABLE.name}", file=sys.stderr)
+        return 0
     ensure_engine(settings)
     text = TABLE.read_text("utf-8")
     for base in rows:

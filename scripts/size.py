@@ -26,6 +26,13 @@ def main(settings: Settings) -> int:
     """
     images = load_images()
     image = images[choose_profile(settings.profile, images)]
+    tag = f"{NAME}:{image.name}"
+    if settings.dry_run.value == "1":
+        steps = (
+            f"compress the layers of {rolling_tag(image, settings)} with zstd as {tag}, and remove that tag"
+        )
+        print(f"would {steps}", file=sys.stderr)
+        return 0
     builder = open_builder(settings)
     require_image(builder.client, rolling_tag(image, settings))
     if not builder.engine.image_store:
@@ -34,7 +41,6 @@ def main(settings: Settings) -> int:
             'switch on the containerd store ({"features": {"containerd-snapshotter": true}} in daemon.json)'
         )
     base = ensure_base(builder)
-    tag = f"{NAME}:{image.name}"
     print("compressing every layer with zstd; this takes about a minute", file=sys.stderr)
     build_candidate(builder, image, base, Output(tag, "zstd"))
     compressed = stored_bytes(builder.client, tag)

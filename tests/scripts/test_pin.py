@@ -135,3 +135,14 @@ def test_what_is_no_row_of_a_registry_cannot_be_pinned(program, table, base):
     with pytest.raises(Refusal, match=f"^BASE={base} is no row of"):
         pin.main(resolve_settings({"BASE": base}, ""))
     assert docker.calls == []
+
+
+def test_a_dry_run_asks_no_registry_and_writes_nothing(program, table, capsys):
+    docker = program("docker")
+    settings = resolve_settings({"DRY_RUN": "1", "BASE": "cuda12.4-devel", "BASE_REGISTRY": "m.example"}, "")
+    assert pin.main(settings) == 0
+    assert capsys.readouterr().err == (
+        "would write the digest of m.example/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel into bases.yaml\n"
+    )
+    assert docker.calls == []
+    assert table.read_text() == TABLE.read_text()
