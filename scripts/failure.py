@@ -32,7 +32,7 @@ def explain(error: Exception) -> tuple[str, int] | None:
     sdk = sys.modules.get("docker.errors")
     if sdk and isinstance(error, sdk.DockerException):
         return f"the Docker engine failed ({_line(error)}); docker info says more", UNAVAILABLE
-    if type(error).__module__.startswith("requests."):
+    if type(error).__module__.startswith(("requests.", "urllib3.")):
         return f"the Docker engine does not answer ({_line(error)}); docker info says more", UNAVAILABLE
     if isinstance(error, OSError):
         return _explain_system(error), 1

@@ -10,6 +10,7 @@ from types import ModuleType
 import docker.errors
 import pytest
 import requests
+import urllib3
 
 from scripts.__main__ import COMMANDS, main
 from scripts.images import ROOT
@@ -73,6 +74,11 @@ def open_folder():
             requests.exceptions.ReadTimeout("https://u:p@h"),
             69,
             "the Docker engine does not answer (https://***@h); d",
+        ),
+        (
+            urllib3.exceptions.ProtocolError("cut off"),
+            69,
+            "the Docker engine does not answer (cut off); docker info",
         ),
         (ValueError("embedded null byte"), 1, "a value holds a NUL byte; look at .env and at"),
     ],
