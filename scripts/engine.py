@@ -24,7 +24,7 @@ from scripts.settings import Settings
 
 LOCK = Path("/run/lock/torch-pool-engine.lock")
 _ANSWER_SECONDS = 30
-# How the docker command says so, up to version 28 and from 29 on.
+# How the docker command, up to version 28 and from 29 on, says that nothing listens at the default socket.
 _DOWN = re.compile(
     r"connect to the docker (?:daemon|API) at unix:///(?:var/)?run/docker\.sock", re.IGNORECASE
 )
