@@ -177,7 +177,7 @@ def test_a_registry_that_cannot_be_reached_names_the_tag_its_source_and_the_know
     done = checkout.build("infer", BASE="127.0.0.1:9/pytorch/pytorch:2.6.0-cuda99")
     assert done.returncode != 0
     assert "the base 127.0.0.1:9/pytorch/pytorch:2.6.0-cuda99 cannot be had" in last_line(done)
-    assert "BASE=127.0.0.1:9/pytorch/pytorch:2.6.0-cuda99 from shell" in last_line(done)
+    assert "BASE=127.0.0.1:9/pytorch/pytorch:2.6.0-cuda99 from the shell" in last_line(done)
     assert "2.6.0-cuda12.4-cudnn9-runtime" in last_line(done)
 
 

@@ -89,7 +89,7 @@ def test_a_base_by_name_is_had_or_refused(program, builder, base):
         choose_base(builder({}, BASE=base))
     text = str(refusal.value)
     assert "cannot be had: something that the build names does not exist there" in text
-    assert f"BASE={base} from shell" in text
+    assert f"BASE={base} from the shell" in text
     assert "2.6.0-cuda12.4-cudnn9-runtime" in text
 
 

@@ -73,13 +73,13 @@ def test_a_name_in_env_that_nobody_reads_is_refused(checkout, program):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("BASE=cuda11.2-runtime", "BASE is cuda11.2-runtime (from command line), no base and no reference"),
-        ("BASE=a b", "BASE is 'a b' (from command line), no base and no reference"),
+        ("BASE=cuda11.2-runtime", "BASE is cuda11.2-runtime (from the command line), no base and no reference"),
+        ("BASE=a b", "BASE is 'a b' (from the command line), no base and no reference"),
         (
             "BASE_REGISTRY=https://m.example",
-            "BASE_REGISTRY is https://m.example (from command line), but must",
+            "BASE_REGISTRY is https://m.example (from the command line), but must",
         ),
-        ("REGISTRY=Team", "REGISTRY is Team (from command line), but must be a registry"),
+        ("REGISTRY=Team", "REGISTRY is Team (from the command line), but must be a registry"),
     ],
 )
 def test_a_base_or_registry_that_cannot_be_is_refused_before_docker(checkout, program, given, message):
