@@ -91,11 +91,12 @@ def test_a_build_gives_both_tags_and_prints_only_them(checkout):
 def test_a_failed_gate_leaves_the_old_tag_and_says_what_failed(checkout, client):
     assert checkout.build("infer").returncode == 0
     before = client.images.get(f"{TAG}:infer").id
-    checkout.edit("images/infer/image.yaml", "budget_mb: 1", "budget_mb: 0")
+    checkout.edit("images/infer/image.yaml", "budget_mb: 1", "budget_mb: 1\nimports: [no_such_package]")
     checkout.edit("images/infer/image.yaml", "title: torch-pool infer", "title: another title")
     done = checkout.build("infer")
     assert done.returncode == 1
-    assert f"the gate refused {TAG}:infer: size added: expected at most 0 MB, found 0." in last_line(done)
+    refused = f"the gate refused {TAG}:infer: failed imports: expected none, found no_such_package"
+    assert refused in last_line(done)
     assert client.images.get(f"{TAG}:infer").id == before
 
 
