@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from docker.errors import ImageNotFound
+from docker.errors import APIError
 from torch_pool.refusal import USAGE, Refusal
 
 from scripts import facts, gate
@@ -124,7 +124,7 @@ def build_image(builder: Builder, image: Image, base: ReadyBase) -> tuple[str, .
 def _remove_candidate(builder: Builder, candidate: str) -> None:
     """Only the name, and containers of a gate that was killed; the image keeps the tags that it got."""
     remove_containers(builder.client, candidate)
-    with suppress(ImageNotFound):
+    with suppress(APIError):
         builder.client.images.remove(candidate, noprune=True)
 
 

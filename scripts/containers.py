@@ -1,6 +1,7 @@
 """Containers for a moment: run one, keep its two streams apart, leave nothing behind."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,7 @@ def _log(container: Any, *, stdout: bool = False, stderr: bool = False) -> str:
 
 
 def remove_containers(client: docker.DockerClient, image: str) -> None:
-    """Removes what `run_container` left of an image when it was killed."""
-    for container in client.containers.list(all=True, filters={"label": f"{LABEL}={image}"}):
-        container.remove(force=True)
+    """Removes what `run_container` left of an image when it was killed; one may be going at this moment."""
+    for container in client.api.containers(all=True, quiet=True, filters={"label": f"{LABEL}={image}"}):
+        with suppress(APIError):
+            client.api.remove_container(container["Id"], force=True)
