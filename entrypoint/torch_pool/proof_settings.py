@@ -5,8 +5,10 @@ import os
 from torch_pool.launch import CONF, LAUNCHED
 from torch_pool.preparation import NEVER_STRICT
 from torch_pool.proof import Proof
+from torch_pool.provenance import parse_record
 from torch_pool.record import TYPE_CHECKING
-from torch_pool.visible import VARIABLE
+from torch_pool.resolution import MEMORY
+from torch_pool.visible import ORDER, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,8 @@ NO_OBJECTION = "no objection"
 EVAL = 'eval "$(torch-pool show --sh)"'
 _NOT_HERE = ("no-memory-pools", "probe-failed")
 """Proved by the questions to torch, or told by them to be unknown."""
+_ALWAYS = dict.fromkeys((CONF, VARIABLE, ORDER, MEMORY))
+"""Compared whatever a launch has set: a shell may have them of its own."""
 
 
 def prove_settings(subject: "Subject") -> list[Proof]:
@@ -61,20 +65,22 @@ def prove_allocator(subject: "Subject") -> list[Proof]:
 
 
 def prove_environment(subject: "Subject", environ: "Mapping[str, str]", root: str = "/") -> Proof:
-    """This process's own environment, as `docker exec` gives it, against that of the launched command."""
+    """This process's own environment, as `docker exec` gives it, against that of the launched command.
+
+    Without one it is compared with what a launch would set, and a difference is a note.
+    """
     launched = launched_environment(root)
-    here, there = environ.get(CONF, "unset"), (launched or subject.environ).get(CONF, "unset")
-    if launched is None:
-        if here == there:
-            return Proof("environment", ENVIRONMENT, "proved", there, here)
-        found = f"{here}; no launched command to compare with, a launch sets {there}"
-        remedy = f"where the entrypoint is bypassed, run {EVAL} first"
-        return Proof("environment", ENVIRONMENT, "note", there, found, remedy)
-    differing = [name for name in (CONF, VARIABLE) if environ.get(name) != launched.get(name)]
+    there = subject.environ if launched is None else launched
+    made = parse_record(there.get(LAUNCHED, "")).made
+    differing = [name for name in {**_ALWAYS, **made} if environ.get(name) != there.get(name)]
+    expected, found = (_name(source, differing or [CONF]) for source in (there, environ))
     if not differing:
-        return Proof("environment", ENVIRONMENT, "proved", there, here)
+        return Proof("environment", ENVIRONMENT, "proved", expected, found)
+    if launched is None:
+        found = f"{found}; no launched command to compare with, a launch sets {expected}"
+        remedy = f"where the entrypoint is bypassed, run {EVAL} first"
+        return Proof("environment", ENVIRONMENT, "note", expected, found, remedy)
     remedy = f"run {EVAL} in this shell, then start the program"
-    expected, found = (_name(source, differing) for source in (launched, environ))
     return Proof("environment", ENVIRONMENT, "disproved", expected, found, remedy)
 
 

@@ -269,10 +269,26 @@ def test_a_shell_is_compared_with_the_launched_command(tmp_path, child):
     assert 'eval "$(torch-pool show --sh)"' in other.remedy
 
 
+@pytest.mark.parametrize(
+    ("launched", "lost"),
+    [
+        ({"TORCH_POOL_MEMORY": "0.5"}, "TORCH_POOL_MEMORY"),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "CUDA_DEVICE_ORDER"),
+        ({"TORCH_POOL_LAUNCHED": "infer HOME=/tmp/home", "HOME": "/tmp/home"}, "HOME"),
+    ],
+)
+def test_a_shell_that_lacks_anything_that_the_launch_made_is_told(tmp_path, launched, lost):
+    root = launched_root(tmp_path, {CONF: ASYNC, **launched})
+    proof = prove_environment(subject(), {CONF: ASYNC}, root)
+    assert (proof.status, proof.found) == ("disproved", f"{lost}=unset")
+
+
 def test_without_a_launched_command_a_difference_is_a_note(tmp_path):
     root = f"{tmp_path}/"
     assert prove_environment(subject(), {CONF: ASYNC}, root).status == "proved"
     assert prove_environment(subject(), {CONF: NATIVE}, root).status == "note"
+    capped = subject(environ={CONF: ASYNC, "TORCH_POOL_MEMORY": "0.5"})
+    assert prove_environment(capped, {CONF: ASYNC}, root).status == "note"
 
 
 @pytest.mark.parametrize(
