@@ -168,7 +168,8 @@ def _loaded(torch: "Any", told: "dict[str, Any]") -> None:
     import threading  # noqa: PLC0415 - torch has loaded it
 
     threading.excepthook = _explaining_in_thread(threading.excepthook)
-    told["load"] = {**_settings(), "torch": torch.__version__, "backend": _backend(torch)}
+    file = getattr(torch, "__file__", None)
+    told["load"] = {**_settings(), "torch": torch.__version__, "file": file, "backend": _backend(torch)}
     _write(told)
     if told["load"]["backend"] is None:
         return

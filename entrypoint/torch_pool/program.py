@@ -8,6 +8,7 @@ import tempfile
 
 from torch_pool.launch import CONF, SHM, candidates
 from torch_pool.proof import Proof, compare
+from torch_pool.proof_torch import prove_image_torch
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.refusal import Refusal
 from torch_pool.visible import VARIABLE
@@ -78,7 +79,12 @@ def prove_program(subject: "Subject", ran: Ran) -> list[Proof]:
 
 
 def _prove(subject: "Subject", told: "Mapping[str, Any]", whose: str) -> list[Proof]:
-    proofs = [_prove_backend(subject, told), _prove_nothing_late(told), _prove_memory(subject, told)]
+    proofs = [
+        prove_image_torch(subject, told["load"]),
+        _prove_backend(subject, told),
+        _prove_nothing_late(told),
+        _prove_memory(subject, told),
+    ]
     if subject.memory:
         proofs.append(_prove_cap(subject, told))
     return [proof._replace(name=f"{proof.name}{whose}") for proof in proofs]

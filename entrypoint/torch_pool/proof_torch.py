@@ -4,6 +4,8 @@ Sources: c10/cuda/CUDACachingAllocator.cpp and CUDAMallocAsyncAllocator.cpp of t
 showed under 2.6.0 and 2.11.0.
 """
 
+import os
+
 from torch_pool.launch import CONF
 from torch_pool.proof import Proof, compare
 from torch_pool.proof_settings import split_remedy
@@ -40,17 +42,23 @@ def prove_torch(subject: "Subject", load: "Answer") -> list[Proof]:
         remedy = "see why with: python -c 'import torch'"
         return [Proof("torch", TORCH, "disproved", subject.torch, load.error, remedy)]
     values = load.values
-    found = f"{values['torch']} in {values['file']}"
-    image = f"torch {subject.torch}"
-    remedy = (
-        f"another torch lies in front of the image's: take {values['file']} off PYTHONPATH and the directory"
-    )
-    torch = Proof("torch", TORCH, "proved", image, found)
-    if values["torch"] != subject.torch:
-        torch = Proof("torch", TORCH, "disproved", image, found, remedy)
     expected = f"{subject.backend} by {_conf(subject.conf)}"
     chosen = f"{values['backend']} by {_conf(values['conf'])}"
-    return [torch, compare("backend", BACKEND, expected, chosen, _backend_remedy(subject, values))]
+    backend = compare("backend", BACKEND, expected, chosen, _backend_remedy(subject, values))
+    return [prove_image_torch(subject, values), backend]
+
+
+def prove_image_torch(subject: "Subject", loaded: "Mapping[str, Any]") -> Proof:
+    """By version and file: a copy in front of the image's may well have the same version."""
+    version, file = loaded["torch"], loaded["file"]
+    expected = f"{subject.torch} in {subject.site_dir or 'any folder'}"
+    found = f"{version} in {file}"
+    folder = os.path.realpath(os.path.join(subject.site_dir or "", "torch"))
+    is_there = subject.site_dir is None or os.path.dirname(os.path.realpath(file or "")) == folder
+    if version == subject.torch and is_there:
+        return Proof("torch", TORCH, "proved", expected, found)
+    remedy = f"another torch lies in front of the image's: take {file} off PYTHONPATH and the directory"
+    return Proof("torch", TORCH, "disproved", expected, found, remedy)
 
 
 def prove_parse(subject: "Subject", parse: "Answer", rest: "Answer | None" = None) -> Proof:

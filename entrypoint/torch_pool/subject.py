@@ -10,7 +10,7 @@ from torch_pool.nvml import Inventory
 from torch_pool.preparation import make_plan, planned_environment
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.resolution import MEMORY
-from torch_pool.torch_version import DEFAULT_TORCH, image_torch_version
+from torch_pool.torch_version import DEFAULT_TORCH, image_torch
 from torch_pool.visible import ORDER, VARIABLE, order_gpus
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
     """`environ` is a launched command's. `gpus` are the intended devices in CUDA's order, None where unknown.
 
     `source` says where the conf came from, `memory` is the cap on one process, `wanted` the allocator that
-    the caller of the self-test insists on.
+    the caller of the self-test insists on, `site_dir` where the image's torch lies, if it has one.
     """
 
     profile: str
@@ -50,6 +50,7 @@ class Subject(NamedTuple):
     memory: str | None = None
     gpus: "tuple[Gpu | Mig, ...] | None" = None
     wanted: str | None = None
+    site_dir: str | None = None
 
 
 def make_subject(environ: "Mapping[str, str]", baked: "Baked", wanted: str | None, *, quick: bool) -> Subject:
@@ -60,7 +61,8 @@ def make_subject(environ: "Mapping[str, str]", baked: "Baked", wanted: str | Non
     given = {**environ, "TORCH_POOL_PROBE": "0"} if quick else dict(environ)
     plan = make_plan([], given, baked, hold=False)
     planned = planned_environment(plan)
-    torch = image_torch_version() or DEFAULT_TORCH
+    installed = image_torch()
+    torch = installed.version if installed else DEFAULT_TORCH
     conf = next(setting for setting in plan.settings if setting.name == CONF)
     verdict = judge(conf.value, torch)
     return Subject(
@@ -75,6 +77,7 @@ def make_subject(environ: "Mapping[str, str]", baked: "Baked", wanted: str | Non
         memory=_memory(plan),
         gpus=None if quick else _intended(planned),
         wanted=wanted,
+        site_dir=installed.site_dir if installed else None,
     )
 
 

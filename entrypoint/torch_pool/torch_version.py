@@ -3,7 +3,7 @@
 import os
 import sys
 
-from torch_pool.record import TYPE_CHECKING
+from torch_pool.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,20 +12,39 @@ DEFAULT_TORCH = "2.6"
 """Judged for where no torch is installed, as on a build host: the torch of our images."""
 
 
-def installed_torch_version(site_dirs: "Iterable[str]") -> str | None:
-    """The version of the first torch in `site_dirs`, as torch itself spells it (`2.6.0+cu124`), or None."""
+class Installed(NamedTuple):
+    """The version as torch itself spells it (`2.6.0+cu124`), and the site folder that holds it."""
+
+    version: str
+    site_dir: str
+
+
+def installed_torch(site_dirs: "Iterable[str]") -> Installed | None:
+    """The first torch in `site_dirs`, or None."""
     for site_dir in site_dirs:
         version = _from_version_file(site_dir) or _from_dist_info(site_dir)
         if version:
-            return version
+            return Installed(version, site_dir)
     return None
 
 
-def image_torch_version() -> str | None:
-    """That of the image's torch. The Python of a launch runs without site packages on its path."""
+def installed_torch_version(site_dirs: "Iterable[str]") -> str | None:
+    """The version of the first torch in `site_dirs`, or None."""
+    installed = installed_torch(site_dirs)
+    return installed.version if installed else None
+
+
+def image_torch() -> Installed | None:
+    """The image's torch. The Python of a launch runs without site packages on its path."""
     import site  # noqa: PLC0415 - os and sys are enough everywhere else
 
-    return installed_torch_version([*sys.path, *site.getsitepackages()])
+    return installed_torch([*sys.path, *site.getsitepackages()])
+
+
+def image_torch_version() -> str | None:
+    """The version of the image's torch, or None where there is none."""
+    installed = image_torch()
+    return installed.version if installed else None
 
 
 def parse_version_file(text: str) -> str | None:

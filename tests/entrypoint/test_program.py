@@ -8,7 +8,8 @@ from torch_pool.refusal import Refusal
 from torch_pool.subject import Subject
 
 ASYNC, NATIVE = "backend:cudaMallocAsync", "backend:native"
-SUBJECT = Subject("infer", "async", "cudaMallocAsync", ASYNC, "baked profile", {}, "2.6.0")
+SUBJECT = Subject("infer", "async", "cudaMallocAsync", ASYNC, "baked profile", {}, "2.6.0", site_dir="/site")
+TORCH = {"torch": "2.6.0", "file": "/site/torch/__init__.py"}
 MEMORY = {"reserved": 2, "allocations": 0}
 
 
@@ -17,7 +18,7 @@ def told(**changes):
     whole = {
         "pid": 7,
         "start": usual,
-        "load": {**usual, "backend": "cudaMallocAsync"},
+        "load": {**usual, **TORCH, "backend": "cudaMallocAsync"},
         "cuda": {**usual, "devices": 1},
         "exit": {**usual, "backend": "cudaMallocAsync", "memory": MEMORY},
     }
@@ -31,6 +32,7 @@ def prove(*reports, status=0, subject=SUBJECT):
 
 def test_a_program_that_used_what_was_set_is_proved():
     assert {name: proof.status for name, proof in prove(told()).items()} == {
+        "torch": "proved",
         "backend": "proved",
         "late": "proved",
         "memory": "proved",
@@ -46,6 +48,8 @@ def test_a_program_that_used_what_was_set_is_proved():
             "backend",
             "what starts it",
         ),
+        ({"load": {"file": "/venv/torch/__init__.py"}}, "torch", "another torch"),
+        ({"load": {"torch": "2.7.0"}}, "torch", "another torch"),
         ({"exit": {"conf": NATIVE}}, "late", "with -e"),
         ({"exit": {"visible": "1"}}, "late", "with -e"),
         ({"exit": {"backend": "pluggable"}}, "late", "plugged-in"),

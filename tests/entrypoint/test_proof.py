@@ -27,12 +27,19 @@ def subject(allocator="async", **changes):
     conf = {"async": ASYNC, "native": NATIVE, "expandable": EXPANDABLE}[allocator]
     backend = "cudaMallocAsync" if allocator == "async" else "native"
     gpus = (Gpu(0, f"GPU-{UUID}"),)
-    base = Subject("infer", allocator, backend, conf, "baked profile", {CONF: conf}, "2.6.0", gpus=gpus)
+    base = Subject(
+        "infer", allocator, backend, conf, "baked profile", {CONF: conf}, "2.6.0", gpus=gpus, site_dir="/site"
+    )
     return base._replace(**changes)
 
 
 def loaded(**changes):
-    values = {"torch": "2.6.0", "file": "/site/torch", "backend": "cudaMallocAsync", "conf": ASYNC}
+    values = {
+        "torch": "2.6.0",
+        "file": "/site/torch/__init__.py",
+        "backend": "cudaMallocAsync",
+        "conf": ASYNC,
+    }
     return Answer({**values, "sitecustomize": None, **changes})
 
 
@@ -103,7 +110,9 @@ def test_the_first_device_that_differs_is_named():
 @pytest.mark.parametrize(
     ("change", "check", "remedy"),
     [
-        ({"torch": "2.13.0"}, "torch", "take /site/torch off PYTHONPATH"),
+        ({"torch": "2.13.0"}, "torch", "take /site/torch/__init__.py off PYTHONPATH"),
+        ({"file": "/seed/torch/__init__.py"}, "torch", "take /seed/torch/__init__.py off PYTHONPATH"),
+        ({"file": "/site/torch.py"}, "torch", "another torch"),
         ({"backend": "native", "conf": NATIVE}, "backend", ".pth file"),
         ({"backend": "native", "conf": NATIVE, "sitecustomize": "/s.py"}, "backend", "/s.py"),
         ({"backend": "pluggable"}, "backend", "change_current_allocator"),

@@ -113,6 +113,7 @@ def test_it_writes_down_what_torch_really_used(python, tmp_path):
     (told,) = reports(tmp_path)
     assert told["start"]["conf"] == "backend:cudaMallocAsync"
     assert (told["load"]["conf"], told["load"]["backend"]) == ("backend:native", "native")
+    assert told["load"]["file"] == str(tmp_path / "site" / "torch.py")
     assert told["cuda"]["cap"] == {"device": 0, "share": 0.5}
     assert told["exit"]["conf"] == "late"
     assert told["exit"]["memory"] == {"reserved": 2 << 20, "allocations": 1, "expandable": False}

@@ -175,10 +175,13 @@ def test_what_a_sitecustomize_does_is_found_out(run, folder, at_start, check, re
 
 def test_another_torch_in_front_is_found_out(run, folder):
     (folder / "torch").mkdir()
-    (folder / "torch" / "__init__.py").write_text("__version__ = '1.0'")
+    old = "__version__ = '1.0'"
+    same = "class version: cuda = None\n__version__ = '2.6.0+cu124'"
     options = {"volumes": {folder: "/seed"}, "environment": {"PYTHONPATH": "/seed"}}
-    ended = run("infer", "torch-pool", "selftest", "--quick", "--json", **options)
-    assert "has no attribute" in disproved(ended)["torch"]["found"]
+    for text, found in ((old, "has no attribute"), (same, "2.6.0+cu124 in /seed/torch/__init__.py")):
+        (folder / "torch" / "__init__.py").write_text(text)
+        ended = run("infer", "torch-pool", "selftest", "--quick", "--json", **options)
+        assert found in disproved(ended)["torch"]["found"]
 
 
 def test_the_callers_own_word_is_held_against_the_settings(run):
