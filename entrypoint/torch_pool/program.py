@@ -26,6 +26,7 @@ BACKEND = "the program's torch chose its allocator by this conf"
 LATE = "nothing changed the settings after torch or CUDA had read them"
 MEMORY = "the program's memory was allocated by this allocator"
 CAP = "the memory cap was applied when the program started CUDA"
+NO_WORD = "the program did not end as programs do (os._exit, a signal): no word at its end"
 _KINDS = {
     "async": "bytes alone",
     "native": "fixed segments",
@@ -115,6 +116,8 @@ def _prove_nothing_late(told: "Mapping[str, Any]") -> Proof:
     ]
     if last.get("backend", load["backend"]) != load["backend"]:
         late.append(f"the allocator became {last['backend']} after torch was loaded")
+    if not late and "exit" not in told:
+        return Proof("late", LATE, "not provable", "no late change", NO_WORD)
     remedy = (
         "give it with -e, or set it before the program imports torch; a plugged-in allocator replaces torch's"
     )
@@ -127,8 +130,7 @@ def _prove_memory(subject: "Subject", told: "Mapping[str, Any]") -> Proof:
         return Proof("memory", MEMORY, "not provable", expected, "the program started no CUDA")
     memory = told.get("exit", {}).get("memory")
     if memory is None:
-        why = "the program did not end as programs do: no word on its memory"
-        return Proof("memory", MEMORY, "not provable", expected, why)
+        return Proof("memory", MEMORY, "not provable", expected, NO_WORD)
     if memory and not memory["reserved"]:
         return Proof("memory", MEMORY, "not provable", expected, "the program allocated nothing on a GPU")
     remedy = "see the checks backend and late"

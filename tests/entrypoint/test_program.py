@@ -75,6 +75,11 @@ def test_memory_that_nothing_is_known_of_is_not_provable(changes, found):
     assert (proof.status, found in proof.found) == ("not provable", True)
 
 
+@pytest.mark.parametrize(("cuda", "status"), [({}, "not provable"), ({"conf": NATIVE}, "disproved")])
+def test_a_program_without_a_last_word_is_late_only_where_a_change_was_seen(cuda, status):
+    assert prove(told(exit=None, cuda=cuda))["late"].status == status
+
+
 def test_no_word_of_torch_is_not_provable():
     assert prove()["program"].status == "not provable"
     assert prove(told(load=None))["program"].status == "not provable"
