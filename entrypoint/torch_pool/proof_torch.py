@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TORCH = "the torch that programs here load is the image's own"
 BACKEND = "torch chose its allocator by this conf when it was loaded"
+START = "nothing changes devices or caching when Python starts"
 PARSE = "torch reads the whole conf without an error"
 POOLS = "every visible device has the memory pools that cudaMallocAsync needs"
 POINTER = "a tensor's memory lies where this allocator puts it"
@@ -31,6 +32,7 @@ RELEASE = "freed memory stays reserved for the next tensor, and empty_cache() gi
 DEVICES = "the visible devices are the intended ones"
 CAP = "the memory cap is applied"
 
+NO_CHANGE = "no change"
 NO_GPU = "torch sees no GPU here"
 _ONE_WORD = "set TORCH_POOL_ALLOCATOR=expandable, or native"
 _SHARE_TOLERANCE = 0.001
@@ -59,6 +61,21 @@ def prove_image_torch(subject: "Subject", loaded: "Mapping[str, Any]") -> Proof:
         return Proof("torch", TORCH, "proved", expected, found)
     remedy = f"another torch lies in front of the image's: take {file} off PYTHONPATH and the directory"
     return Proof("torch", TORCH, "disproved", expected, found, remedy)
+
+
+def prove_start(subject: "Subject", load: "Answer") -> Proof:
+    """What a sitecustomize hides is gone from every process, and no later check can miss it."""
+    given = load.values["given"]
+    changed = [name for name in given if given[name] != subject.environ.get(name)]
+    if not changed:
+        return Proof("start", START, "proved", NO_CHANGE, NO_CHANGE)
+    expected = ", ".join(f"{name}={subject.environ.get(name, 'unset')}" for name in changed)
+    found = ", ".join(f"{name}={'unset' if given[name] is None else given[name]}" for name in changed)
+    return Proof("start", START, "disproved", expected, found, f"look into {_at_start(load.values)}")
+
+
+def _at_start(values: "Mapping[str, Any]") -> str:
+    return values["sitecustomize"] or "a .pth file or a usercustomize of this Python"
 
 
 def prove_parse(subject: "Subject", parse: "Answer", rest: "Answer | None" = None) -> Proof:
@@ -176,8 +193,8 @@ def _backend_remedy(subject: "Subject", values: "Mapping[str, Any]") -> str:
     if values["backend"] is None:
         return "this torch is built without CUDA: install the CUDA build, or remove it from PYTHONPATH"
     if values["conf"] != subject.conf:
-        who = values["sitecustomize"] or "a .pth file or a usercustomize of this Python"
-        return f"something changes {CONF} at Python's start, before torch is loaded: look into {who}"
+        changes = f"something changes {CONF} at Python's start, before torch is loaded"
+        return f"{changes}: look into {_at_start(values)}"
     if values["backend"] == "pluggable":
         return _pluggable()
     return "the conf was changed while torch was loaded: look into sitecustomize and .pth files"

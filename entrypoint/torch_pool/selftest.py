@@ -21,6 +21,7 @@ from torch_pool.proof_torch import (
     prove_parse,
     prove_placement,
     prove_release,
+    prove_start,
     prove_torch,
     unprovable,
 )
@@ -111,6 +112,7 @@ def prove(subject: Subject, answers: "dict[str, Answer]", *, quick: bool) -> "li
     proofs = prove_torch(subject, answers["load"])
     if answers["load"].error:
         return proofs
+    proofs.append(prove_start(subject, answers["load"]))
     proofs.append(prove_parse(subject, answers["parse"], answers.get("rest")))
     if quick:
         return proofs

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
-DEVICES = "CUDA_VISIBLE_DEVICES"
+GIVEN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+"""Read by CUDA or torch beside the conf, and so nothing that may change at Python's start."""
 PIECE_BYTES = 256 << 20
 _MEMORY_POOLS = 115  # CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
 _POOL_HANDLE = 17  # CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
@@ -57,7 +58,8 @@ def load() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "backend": torch.cuda.get_allocator_backend() if torch.version.cuda else None,
         "conf": os.environ.get(CONF),
-        "visible": os.environ.get(DEVICES),
+        "given": {name: os.environ.get(name) for name in GIVEN},
+        "hook": any(type(finder).__name__ == "TorchFinder" for finder in sys.meta_path),
         "sitecustomize": getattr(custom, "__file__", None),
     }
 
@@ -104,7 +106,9 @@ def release() -> dict[str, Any]:
     """The bytes reserved before and after a piece of memory is taken, freed and given back."""
     import torch  # noqa: PLC0415
 
-    if not torch.cuda.is_available() or torch.cuda.get_allocator_backend() not in _WITH_STATISTICS:
+    if not torch.cuda.is_available():
+        return {"reserved": []}
+    if torch.cuda.get_allocator_backend() not in _WITH_STATISTICS:
         return {"reserved": None}
     reserved = [torch.cuda.memory_reserved()]
     piece = torch.empty(PIECE_BYTES, dtype=torch.uint8, device="cuda")
@@ -123,7 +127,10 @@ def cap() -> dict[str, Any]:
 
     if not torch.cuda.is_available():
         return {"share": None}
-    ordinal = torch.cuda.current_device()
+    # The device that the in-process hook caps.
+    rank = os.environ.get("LOCAL_RANK", "")
+    is_rank = rank.isdigit() and int(rank) < torch.cuda.device_count()
+    ordinal = int(rank) if is_rank else torch.cuda.current_device()
     return {
         "share": torch.cuda.get_per_process_memory_fraction(ordinal),
         "total_bytes": torch.cuda.get_device_properties(ordinal).total_memory,

@@ -12,6 +12,7 @@ from torch_pool.proof_torch import (
     prove_parse,
     prove_placement,
     prove_release,
+    prove_start,
     prove_torch,
 )
 from torch_pool.selftest import prove, split_command, without_backend
@@ -33,6 +34,9 @@ def subject(allocator="async", **changes):
     return base._replace(**changes)
 
 
+GIVEN = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NO_CUDA_MEMORY_CACHING"))
+
+
 def loaded(**changes):
     values = {
         "torch": "2.6.0",
@@ -40,7 +44,7 @@ def loaded(**changes):
         "backend": "cudaMallocAsync",
         "conf": ASYNC,
     }
-    return Answer({**values, "sitecustomize": None, **changes})
+    return Answer({**values, "sitecustomize": None, "given": GIVEN, "hook": True, **changes})
 
 
 def seen(**changes):
@@ -123,6 +127,22 @@ def test_a_torch_that_is_not_as_set_is_disproved(change, check, remedy):
     assert red(prove_torch(subject(), loaded())) == set()
     (proof,) = [proof for proof in prove_torch(subject(), loaded(**change)) if proof.status == "disproved"]
     assert (proof.name, remedy in proof.remedy) == (check, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "", "CUDA_VISIBLE_DEVICES="),
+        ("CUDA_DEVICE_ORDER", None, "CUDA_DEVICE_ORDER=unset"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "PYTORCH_NO_CUDA_MEMORY_CACHING=1"),
+    ],
+)
+def test_what_changes_when_python_starts_is_disproved(name, value, found):
+    launch = subject(environ={"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    kept = {**GIVEN, **launch.environ}
+    assert prove_start(launch, loaded(given=kept)).status == "proved"
+    proof = prove_start(launch, loaded(given={**kept, name: value}, sitecustomize="/s.py"))
+    assert (proof.status, proof.found, proof.remedy) == ("disproved", found, "look into /s.py")
 
 
 def test_a_torch_that_does_not_load_is_the_only_finding_about_it():
