@@ -127,6 +127,8 @@ def prove_release(release: "Answer") -> Proof:
         return failed("release", RELEASE, expected, release.error)
     if release.values["reserved"] is None:
         return Proof("release", RELEASE, "disproved", expected, "no statistics", _pluggable())
+    if not release.values["reserved"]:
+        return unprovable("release", RELEASE)
     _, taken, freed, emptied = release.values["reserved"]
     piece = release.values["piece"]
     found = (
@@ -141,21 +143,29 @@ def prove_release(release: "Answer") -> Proof:
     return Proof("release", RELEASE, "disproved", expected, found, remedy)
 
 
-def prove_cap(subject: "Subject", cap: "Answer") -> Proof:
-    """The share that the in-process hook set at CUDA's start."""
+def prove_cap(subject: "Subject", load: "Answer", cap: "Answer | None") -> Proof:
+    """The share that the in-process hook set at CUDA's start; without the hook there can be none."""
     expected = f"TORCH_POOL_MEMORY={subject.memory}"
+    if not load.values["hook"]:
+        return Proof("cap", CAP, "disproved", expected, "no hook that applies it", _hook_remedy(subject))
+    if cap is None or (not cap.error and cap.values["share"] is None):
+        return unprovable("cap", CAP)
     if cap.error:
         return failed("cap", CAP, expected, cap.error)
     share, total = cap.values["share"], cap.values["total_bytes"]
     asked = share_of(subject.memory or "", total)
     counts = "; under async it counts the bytes that tensors ask for" if subject.backend != "native" else ""
     found = f"at most {share:.4g} of {format_size(total)}{counts}" if share <= 1 else "no cap"
-    if abs(share - asked) <= _SHARE_TOLERANCE:
+    if abs(share - asked) <= _SHARE_TOLERANCE * asked:
         return Proof("cap", CAP, "proved", expected, found)
-    remedy = "the in-process hook did not run: torch-pool.pth must be in this Python's site packages"
-    if subject.environ.get("TORCH_POOL_HOOK") == "0":
-        remedy = "unset TORCH_POOL_HOOK=0, which turns off the hook that applies the cap"
+    remedy = "see the line of torch-pool on stderr when a program starts CUDA"
     return Proof("cap", CAP, "disproved", expected, found, remedy)
+
+
+def _hook_remedy(subject: "Subject") -> str:
+    if subject.environ.get("TORCH_POOL_HOOK") == "0":
+        return "unset TORCH_POOL_HOOK=0, which turns off the hook that applies the cap"
+    return "put torch-pool.pth and torch_pool_hook.py back into this Python's site packages"
 
 
 def share_of(memory: str, total_bytes: int) -> float:

@@ -11,11 +11,17 @@ from torch_pool.program import prove_program, run
 from torch_pool.proof import STATUS, Proof, verdict
 from torch_pool.proof_settings import SETTINGS, prove_allocator, prove_environment, prove_settings
 from torch_pool.proof_torch import (
+    BACKEND,
     CAP,
+    DEVICES,
+    PARSE,
     POINTER,
+    POOLS,
     RELEASE,
     SEGMENTS,
+    START,
     STATISTICS,
+    TORCH,
     prove_cap,
     prove_devices,
     prove_parse,
@@ -108,32 +114,42 @@ def without_backend(conf: str) -> str:
 
 
 def prove(subject: Subject, answers: "dict[str, Answer]", *, quick: bool) -> "list[Proof]":
-    """The proofs that rest on torch's answers. What needs a GPU is not provable without one."""
-    proofs = prove_torch(subject, answers["load"])
-    if answers["load"].error:
-        return proofs
-    proofs.append(prove_start(subject, answers["load"]))
-    proofs.append(prove_parse(subject, answers["parse"], answers.get("rest")))
+    """The proofs that rest on torch's answers, by the same names whatever is here to prove them."""
+    load = answers["load"]
+    proofs = prove_torch(subject, load)
+    if not load.error:
+        proofs += [prove_start(subject, load), prove_parse(subject, answers["parse"], answers.get("rest"))]
+        if not quick:
+            proofs += _prove_devices(subject, answers)
+        if subject.memory and (not quick or not load.values["hook"]):
+            proofs.append(prove_cap(subject, load, answers.get("cap")))
+    why = "torch does not load" if load.error else "not asked, after another check failed"
+    proved = {proof.name for proof in proofs}
+    missing = {name: proves for name, proves in _names(subject, quick=quick).items() if name not in proved}
+    answer = "an answer of torch"
+    unasked = [Proof(name, proves, "not provable", answer, why) for name, proves in missing.items()]
+    return [*proofs, *unasked]
+
+
+def _prove_devices(subject: Subject, answers: "dict[str, Answer]") -> "list[Proof]":
+    devices = answers["devices"]
+    proofs = prove_devices(subject, devices)
+    if not devices.error and not devices.values["devices"]:
+        needs_device = ("pointer", "statistics", "segments", "release")
+        names = _names(subject, quick=False)
+        return [*proofs, *(unprovable(name, names[name]) for name in needs_device if name in names)]
+    return [*proofs, *prove_placement(subject, answers["placement"]), prove_release(answers["release"])]
+
+
+def _names(subject: Subject, *, quick: bool) -> dict[str, str]:
+    """Every check, with what it proves."""
+    names = {"torch": TORCH, "start": START, "backend": BACKEND, "parse": PARSE}
     if quick:
-        return proofs
-    proofs += prove_devices(subject, answers["devices"])
-    if not answers["devices"].values.get("devices"):
-        return [*proofs, *(unprovable(name, proves) for name, proves in _names(subject).items())]
-    proofs += [*prove_placement(subject, answers["placement"]), prove_release(answers["release"])]
-    return [*proofs, prove_cap(subject, answers["cap"])] if subject.memory else proofs
-
-
-def _names(subject: Subject) -> dict[str, str]:
-    """The checks that need a device."""
-    names = {
-        "pointer": POINTER,
-        "statistics": STATISTICS,
-        "segments": SEGMENTS,
-        "release": RELEASE,
-        "cap": CAP,
-    }
-    without = {"segments"} if subject.allocator == "async" else set()
-    return {name: names[name] for name in names if name not in without and (name != "cap" or subject.memory)}
+        return names
+    names |= {"devices": DEVICES, "pools": POOLS, "pointer": POINTER, "statistics": STATISTICS}
+    names |= {} if subject.allocator == "async" else {"segments": SEGMENTS}
+    names["release"] = RELEASE
+    return {**names, "cap": CAP} if subject.memory else names
 
 
 def _arguments() -> argparse.ArgumentParser:

@@ -145,10 +145,41 @@ def test_what_changes_when_python_starts_is_disproved(name, value, found):
     assert (proof.status, proof.found, proof.remedy) == ("disproved", found, "look into /s.py")
 
 
-def test_a_torch_that_does_not_load_is_the_only_finding_about_it():
+def test_a_torch_that_does_not_load_is_the_only_fault():
     answers = {"load": Answer({}, "ImportError: libcudnn.so.9"), "parse": Answer({}, "ImportError: libcudnn")}
-    (proof,) = prove(subject(), answers, quick=True)
-    assert (proof.name, proof.status, proof.found) == ("torch", "disproved", "ImportError: libcudnn.so.9")
+    torch, *rest = prove(subject(), answers, quick=True)
+    assert (torch.name, torch.status, torch.found) == ("torch", "disproved", "ImportError: libcudnn.so.9")
+    assert {proof.status for proof in rest} == {"not provable"}
+
+
+@pytest.mark.parametrize("allocator", PLACES)
+@pytest.mark.parametrize("failing", ["load", "devices", "placement", "release", "cap", None])
+def test_the_checks_have_the_same_names_whatever_fails(allocator, failing):
+    answers = everything(allocator) | ({failing: Answer({}, "crashed", crashed=True)} if failing else {})
+    names = [proof.name for proof in prove(subject(allocator, memory="0.5"), answers, quick=False)]
+    whole = {
+        proof.name for proof in prove(subject(allocator, memory="0.5"), everything(allocator), quick=False)
+    }
+    assert set(names) == whole
+    assert len(names) == len(whole)
+
+
+def test_after_a_crash_of_the_devices_the_later_answers_count():
+    crashed = {**everything("async"), "devices": Answer({}, "crashed", crashed=True)}
+    proofs = {proof.name: proof.status for proof in prove(subject(), crashed, quick=False)}
+    assert (proofs["devices"], proofs["pointer"], proofs["release"]) == ("disproved", "proved", "proved")
+
+
+def everything(allocator):
+    """All answers, as of a machine with a GPU on which all is well."""
+    return {
+        "load": loaded(),
+        "parse": Answer({"warning": None}),
+        "devices": seen(),
+        "placement": placed(allocator),
+        "release": reserved(32, 288, 288, 0),
+        "cap": held(0.5),
+    }
 
 
 @pytest.mark.parametrize(
@@ -198,6 +229,7 @@ def test_a_gpu_without_memory_pools_is_a_fault_under_async_alone(allocator, stat
         (reserved(32, 288, 288, 0), "proved", ""),
         (reserved(0, 256, 0, 0), "disproved", "unset PYTORCH_NO_CUDA_MEMORY_CACHING"),
         (reserved(0, 256, 256, 256), "disproved", "empty_cache"),
+        (reserved(), "not provable", ""),
         (Answer({"reserved": None}), "disproved", "change_current_allocator"),
         (Answer({}, "RuntimeError: CUDA error: operation not supported"), "disproved", "has no memory pools"),
         (Answer({}, "crashed with signal 11", crashed=True), "disproved", "torch-pool doctor"),
@@ -216,23 +248,35 @@ def test_freed_memory_stays_and_is_given_back(answer, status, remedy):
         ("35GiB", 0.25, "proved"),
         ("0.5", 1.0, "disproved"),
         ("0.5", 1.2e8, "disproved"),
+        ("0.0005", 0.0009, "disproved"),
+        ("0.5", None, "not provable"),
     ],
 )
 def test_the_cap_is_compared_with_what_torch_holds(memory, share, status):
-    proof = prove_cap(subject(memory=memory), Answer({"share": share, "total_bytes": 140 * GIB}))
+    proof = prove_cap(subject(memory=memory), loaded(), held(share))
     assert proof.status == status
 
 
-def test_a_cap_with_the_hook_turned_off_says_so():
-    without = subject(memory="0.5", environ={"TORCH_POOL_HOOK": "0"})
-    proof = prove_cap(without, Answer({"share": 1.0, "total_bytes": 140 * GIB}))
-    assert (proof.status, "unset TORCH_POOL_HOOK=0" in proof.remedy) == ("disproved", True)
+def held(share):
+    return Answer({"share": share, "total_bytes": 140 * GIB})
+
+
+@pytest.mark.parametrize(
+    ("environ", "remedy"), [({"TORCH_POOL_HOOK": "0"}, "unset TORCH_POOL_HOOK=0"), ({}, "put torch-pool.pth")]
+)
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_cap_without_the_hook_is_disproved_without_a_gpu(environ, remedy, quick):
+    without = subject(memory="0.5", environ=environ)
+    nothing = Answer({"devices": []})
+    answers = {"load": loaded(hook=False), "parse": Answer({}), "devices": nothing}
+    (proof,) = [proof for proof in prove(without, answers, quick=quick) if proof.name == "cap"]
+    assert (proof.status, remedy in proof.remedy) == ("disproved", True)
 
 
 def test_a_cap_under_async_says_what_it_counts():
-    cap = Answer({"share": 0.5, "total_bytes": 140 * GIB})
-    assert "bytes that tensors ask for" in prove_cap(subject(memory="0.5"), cap).found
-    assert "bytes that tensors ask for" not in prove_cap(subject("native", memory="0.5"), cap).found
+    cap = held(0.5)
+    assert "bytes that tensors ask for" in prove_cap(subject(memory="0.5"), loaded(), cap).found
+    assert "bytes that tensors ask for" not in prove_cap(subject("native", memory="0.5"), loaded(), cap).found
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,12 @@ def test_what_a_sitecustomize_does_is_found_out(run, folder, at_start, check, re
     assert remedy in disproved(ended)[check]["remedy"]
 
 
+def test_a_cap_that_nothing_applies_is_found_out_without_a_gpu(run):
+    settings = {"TORCH_POOL_MEMORY": "0.5", "TORCH_POOL_HOOK": "0"}
+    ended = run("infer", "torch-pool", "selftest", "--quick", "--json", environment=settings)
+    assert "unset TORCH_POOL_HOOK=0" in disproved(ended)["cap"]["remedy"]
+
+
 def test_another_torch_in_front_is_found_out(run, folder):
     (folder / "torch").mkdir()
     old = "__version__ = '1.0'"
