@@ -77,7 +77,7 @@ def prove_environment(subject: "Subject", environ: "Mapping[str, str]", root: st
     if not differing:
         return Proof("environment", ENVIRONMENT, "proved", expected, found)
     if launched is None:
-        found = f"{found}; no launched command to compare with, a launch sets {expected}"
+        found = f"{found}; no launched command to compare with"
         remedy = f"where the entrypoint is bypassed, run {EVAL} first"
         return Proof("environment", ENVIRONMENT, "note", expected, found, remedy)
     remedy = f"run {EVAL} in this shell, then start the program"

@@ -1,12 +1,13 @@
 """`torch-pool selftest`: prove in a fresh process of the image's torch what a launch sets."""
 
 import argparse
+import os
 import re
 
 from torch_pool import capability
 from torch_pool.conf import CONF_BY_ALLOCATOR
 from torch_pool.interrogation import Answer, interrogate
-from torch_pool.launch import CONF, inherited_environment
+from torch_pool.launch import CONF, inherited_environment, say
 from torch_pool.program import prove_program, run
 from torch_pool.proof import STATUS, Proof, verdict
 from torch_pool.proof_settings import SETTINGS, prove_allocator, prove_environment, prove_settings
@@ -39,6 +40,8 @@ from torch_pool.subject import Subject, make_subject
 if TYPE_CHECKING:
     from torch_pool.launch import Baked
 
+SOFTWARE = 70
+"""The self-test itself failed (sysexits.h EX_SOFTWARE)."""
 WITHOUT_GPU = ("load", "parse")
 WITH_GPU = (*WITHOUT_GPU, "devices", "placement", "release")
 
@@ -46,8 +49,21 @@ WITH_GPU = (*WITHOUT_GPU, "devices", "placement", "release")
 def main(argv: list[str], baked: "Baked") -> int:
     """Print the report on stdout. Status 0 proved, 1 disproved, 69 not provable here, 64 wrong usage.
 
-    Raises Refusal where the JUnit file cannot be written.
+    70 where the self-test itself fails: 1 is a verdict, and would be Python's own status as well.
     """
+    _open_standard_files()
+    try:
+        return selftest(argv, baked)
+    except Refusal as refusal:
+        say(str(refusal))
+        return refusal.status
+    except Exception as error:  # noqa: BLE001 - whatever fails here must not look like a verdict
+        say(f"the self-test itself failed, which proves nothing: {type(error).__name__}: {error}")
+        return SOFTWARE
+
+
+def selftest(argv: list[str], baked: "Baked") -> int:
+    """The whole self-test. Raises Refusal for wrong usage, and where the JUnit file cannot be written."""
     options, command = split_command(argv)
     arguments = _arguments().parse_args(options)
     if arguments.capabilities:
@@ -55,6 +71,13 @@ def main(argv: list[str], baked: "Baked") -> int:
     report = examine(arguments, command, baked)
     write_report(report, as_json=arguments.json, junit=arguments.junit)
     return STATUS[report.verdict]
+
+
+def _open_standard_files() -> None:
+    """A closed one would be the number of the next pipe, and a program's output would end up in it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def show_capabilities(arguments: argparse.Namespace, baked: "Baked") -> int:

@@ -41,9 +41,13 @@ def write_report(report: Report, *, as_json: bool, junit: str | None) -> None:
 
 
 def write_out(text: str) -> None:
-    """The text on stdout, which may be a pipe in a locale without check marks."""
-    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
-    sys.stdout.flush()
+    """The text on stdout, which may be a pipe in a locale without check marks, or closed.
+
+    Raises OSError where it cannot be written. Nothing stays in a buffer, for Python's end to fail on again.
+    """
+    encoding = sys.stdout.encoding if sys.stdout else "utf-8"
+    with open(1, "wb", closefd=False) as stdout:
+        stdout.write(text.encode(encoding, errors="replace"))
 
 
 def format_text(report: Report) -> str:

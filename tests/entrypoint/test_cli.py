@@ -98,6 +98,25 @@ def test_a_selftest_without_a_command_after_the_dashes_is_a_usage_error(image, e
     assert b"no command was given after --" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        (">&-", 1, ""),
+        ("2>&-", 1, ""),
+        (">&- 2>&- <&-", 1, ""),
+        ("2>/dev/full", 1, ""),
+        (">/dev/full", 70, "torch-pool: the self-test itself failed, which proves nothing: OSError"),
+    ],
+)
+def test_a_selftest_that_cannot_tell_its_report_ends_with_70_and_a_closed_file_does_not_matter(
+    image, env, redirection, status, said
+):
+    script = f'"$@" selftest --quick {redirection}'
+    ended = run(["sh", "-c", script, "x", *PYTHON, image.root / "bin" / "torch-pool"], env=env)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (status, bool(said))
+    assert ended.stderr.decode().startswith(said)
+
+
 def test_a_selftest_without_torch_says_so_and_ends_with_1(image, env, tmp_path):
     """These tests run where no torch is."""
     result = image.torch_pool("selftest", "--json", "--junit", tmp_path / "junit.xml", env=env)
