@@ -1,7 +1,5 @@
 """The subject of a self-test: what a launch would set here, and so what torch must really do."""
 
-import difflib
-
 from torch_pool import nvml
 from torch_pool.conf import judge
 from torch_pool.finding import Finding
@@ -22,14 +20,10 @@ if TYPE_CHECKING:
     from torch_pool.preparation import Plan
 
 _READ = (CONF, VARIABLE, ORDER)
-_OTHER_NAMES = (
-    "PYTORCH_HIP_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "NVIDIA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-)
-"""Near enough to be taken for a slip, but names of their own."""
-_LIKENESS = 0.85
+_OTHER_NAMES = ("MUSA_VISIBLE_DEVICES", "PYTORCH_MUSA_ALLOC_CONF")
+"""Near enough to be taken for a slip, but names of their own. Those of other vendors are farther away."""
+_SLIPS = 2
+"""Letters that are missing, wrong or too many."""
 
 
 class Subject(NamedTuple):
@@ -83,13 +77,28 @@ def make_subject(environ: "Mapping[str, str]", baked: "Baked", wanted: str | Non
 
 def misspelt(environ: "Mapping[str, str]") -> tuple[Finding, ...]:
     """Variables whose names are nearly those that torch and CUDA read; nothing complains about them."""
-    found = []
-    for name in environ:
-        near = difflib.get_close_matches(name.upper(), _READ, n=1, cutoff=_LIKENESS)
-        if near and name not in (*_READ, *_OTHER_NAMES):
-            message = f"{name}={environ[name]} is read by nothing: rename it to {near[0]}"
-            found.append(Finding("warn", "misspelt-variable", name, message))
-    return tuple(found)
+    return tuple(
+        Finding("warn", "misspelt-variable", name, f"{name}={value} is read by nothing: rename it to {meant}")
+        for name, value in environ.items()
+        if name not in (*_READ, *_OTHER_NAMES)
+        for meant in _READ
+        if _is_near(name.upper().replace("ALLOCATOR", "ALLOC"), meant)
+    )
+
+
+def _is_near(name: str, meant: str) -> bool:
+    return abs(len(name) - len(meant)) <= _SLIPS and _distance(name, meant) <= _SLIPS
+
+
+def _distance(one: str, other: str) -> int:
+    """The edit distance of Levenshtein, row by row."""
+    row = list(range(len(other) + 1))
+    for count, letter in enumerate(one, 1):
+        before, row[0] = row[0], count
+        for place, wanted in enumerate(other, 1):
+            best = min(row[place] + 1, row[place - 1] + 1, before + (letter != wanted))
+            before, row[place] = row[place], best
+    return row[-1]
 
 
 def _memory(plan: "Plan") -> str | None:

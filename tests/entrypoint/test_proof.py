@@ -306,7 +306,28 @@ def test_what_a_launch_says_of_conf_and_devices_is_a_fault(finding, faults):
         ("pytorch_cuda_alloc_conf", True),
         ("CUDA_VISIBLE_DEVICE", True),
         (CONF, False),
+        ("PYTORCH_CUDA_ALLOCATOR_CONF", True),
+        ("CUDA_DEVICES_ORDER", True),
         ("PYTORCH_ALLOC_CONF", False),
+        ("PYTORCH_HIP_ALLOC_CONF", False),
+        ("PYTORCH_XPU_ALLOC_CONF", False),
+        ("PYTORCH_MUSA_ALLOC_CONF", False),
+        *(
+            (f"{vendor}_VISIBLE_DEVICES", False)
+            for vendor in [
+                "ROCR",
+                "HIP",
+                "GPU",
+                "ASCEND",
+                "ASCEND_RT",
+                "NPU",
+                "MUSA",
+                "TPU",
+                "HABANA",
+                "ORIG_CUDA",
+            ]
+        ),
+        ("ROCM_DEVICE_ORDER", False),
         ("NVIDIA_VISIBLE_DEVICES", False),
         ("PATH", False),
     ],
