@@ -2,8 +2,8 @@
 
 import os
 
-from torch_pool.home import code_caches, may_hold_code, user_name
-from torch_pool.launch import SHM, file_system_bytes, login_name
+from torch_pool.home import may_hold_code
+from torch_pool.launch import SHM, code_caches, file_system_bytes, login_name, user_name
 from torch_pool.libraries import library_path, under, version_of
 from torch_pool.machine import Check, Machine
 from torch_pool.record import TYPE_CHECKING
@@ -77,7 +77,9 @@ def check_user(machine: Machine) -> Check:
 def check_caches(machine: Machine) -> Check:
     """Inductor's and Triton's caches are code that is run: this user alone may write there."""
     environ = machine.environ
-    usual = code_caches(environ, environ.get("HOME") or "/", user_name(environ, machine.uid))
+    usual = code_caches(
+        environ, environ.get("HOME") or "/", user_name(environ, login_name(machine.uid), machine.uid)
+    )
     code = {name: environ.get(name) or path for name, path in usual.items()}
     unfit = [f"{name}={path}" for name, path in code.items() if not may_hold_code(path, machine.uid)]
     if not unfit:

@@ -8,7 +8,7 @@ import os
 import stat
 
 from torch_pool.finding import Finding
-from torch_pool.launch import SHM, TMP, holds_programs, login_name
+from torch_pool.launch import SHM, TMP, code_caches, holds_programs, is_own, login_name, user_name
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.resolution import Setting
 
@@ -38,8 +38,9 @@ class Home(NamedTuple):
 
 def settle_home(given: "Mapping[str, str]", uid: int, spare: "Iterable[str]" = SPARE) -> Home:
     """Keep what works; replace what does not. Makes at most one directory."""
-    name = user_name(given, uid)
-    settings = [] if login_name(uid) else _name_user(given, name)
+    login = login_name(uid)
+    name = user_name(given, login, uid)
+    settings = [] if login else _name_user(given, name)
     home = given.get("HOME", "")
     unusable = _unusable(given, home, name, uid)
     if not unusable:
@@ -55,19 +56,6 @@ def settle_home(given: "Mapping[str, str]", uid: int, spare: "Iterable[str]" = S
     if "HOME" in unusable:
         make_directory(os.path.join(private, "home"))
     return Home(tuple(settings), () if holds_programs(private) else (_no_exec(private),))
-
-
-def user_name(environ: "Mapping[str, str]", uid: int) -> str:
-    """In the order of getpass.getuser, by which inductor names its cache."""
-    return environ.get("LOGNAME") or environ.get("USER") or login_name(uid) or f"uid{uid}"
-
-
-def code_caches(environ: "Mapping[str, str]", home: str, user: str) -> dict[str, str]:
-    """Where Triton and inductor keep code by default, by the variable that says otherwise."""
-    return {
-        "TRITON_CACHE_DIR": os.path.join(home, ".triton"),
-        "TORCHINDUCTOR_CACHE_DIR": os.path.join(environ.get("TMPDIR") or TMP, f"torchinductor_{user}"),
-    }
 
 
 def _name_user(given: "Mapping[str, str]", name: str) -> list[Setting]:
@@ -90,15 +78,9 @@ def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dic
 
 def may_hold_code(path: str, uid: int) -> bool:
     """Whether nobody but this user can have written there, and files can be mapped as code."""
-    parent = os.path.dirname(path)
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return _is_writable(parent) and holds_programs(parent)
-    except OSError:
-        return False
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
-    return is_own and _is_writable(path) and holds_programs(path)
+    owned = is_own(path, uid)
+    place = os.path.dirname(path) if owned is None else path
+    return owned is not False and _is_writable(place) and holds_programs(place)
 
 
 def private_directory(parent: str, uid: int) -> str | None:

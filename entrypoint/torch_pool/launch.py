@@ -6,9 +6,11 @@ profile, so that a start costs hardly more than Python itself. Whatever needs a 
 
 import _signal  # type: ignore[import-not-found]  # `signal` builds enums: longer than the rest of the launch
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, Protocol
 
     class Baked(Protocol):
@@ -102,11 +104,43 @@ def file_system_bytes(directory: str) -> int:
 
 def has_home(environ: dict[str, str]) -> bool:
     """Whether HOME and /tmp can hold caches and the user has a name, which getpass wants."""
+    uid = os.getuid()
+    login = login_name(uid)
+    named = login or (environ.get("USER") and environ.get("LOGNAME"))
+    home = environ.get("HOME") or "/nonexistent"
     return (
-        holds_programs(environ.get("HOME") or "/nonexistent")
-        and holds_programs(TMP)
-        and (bool(environ.get("USER") and environ.get("LOGNAME")) or login_name(os.getuid()) is not None)
+        bool(named)
+        and holds_programs(home)
+        and holds_programs(environ.get("TMPDIR") or TMP)
+        and all(
+            is_own(cache, uid) is not False
+            for cache in code_caches(environ, home, user_name(environ, login, uid)).values()
+        )
     )
+
+
+def user_name(environ: "Mapping[str, str]", login: str | None, uid: int) -> str:
+    """In the order of getpass.getuser, by which inductor names its cache."""
+    return environ.get("LOGNAME") or environ.get("USER") or login or f"uid{uid}"
+
+
+def code_caches(environ: "Mapping[str, str]", home: str, user: str) -> dict[str, str]:
+    """Where Triton and inductor keep code by default, by the variable that says otherwise."""
+    return {
+        "TRITON_CACHE_DIR": os.path.join(home, ".triton"),
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(environ.get("TMPDIR") or TMP, f"torchinductor_{user}"),
+    }
+
+
+def is_own(directory: str, uid: int) -> bool | None:
+    """Whether this user owns the directory and nobody else can write it; None where nothing is there."""
+    try:
+        found = os.lstat(directory)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
 
 
 def holds_programs(directory: str) -> bool:

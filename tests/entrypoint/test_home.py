@@ -1,7 +1,7 @@
 import os
 
 import pytest
-from torch_pool import home
+from torch_pool import home, launch
 from torch_pool.home import Home, may_hold_code, private_directory, settle_home
 
 UNKNOWN = 2_000_000_123
@@ -14,7 +14,7 @@ def places(tmp_path, monkeypatch):
     """A home and a /tmp that work, and one more place; tests break what they are about."""
     for name in ("home", "tmp", "spare"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(home, "TMP", str(tmp_path / "tmp"))
+    monkeypatch.setattr(launch, "TMP", str(tmp_path / "tmp"))
     return tmp_path
 
 

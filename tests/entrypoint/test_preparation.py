@@ -242,6 +242,19 @@ def test_a_home_that_is_missing_is_replaced(image, env):
     assert os.access(started["HOME"], os.W_OK)
 
 
+@pytest.mark.parametrize(
+    ("variable", "place"),
+    [("TRITON_CACHE_DIR", "home/.triton"), ("TORCHINDUCTOR_CACHE_DIR", "torchinductor_ann")],
+)
+def test_a_cache_of_code_that_others_can_write_is_not_used(image, env, tmp_path, variable, place):
+    """Whoever can write there decides what the command runs; /tmp is anyone's to prepare."""
+    given = {**env, "TMPDIR": str(tmp_path), "USER": "ann", "LOGNAME": "ann"}
+    assert variable not in environ_of(image, given)
+    (tmp_path / place).mkdir()
+    (tmp_path / place).chmod(0o777)
+    assert environ_of(image, given)[variable].startswith(f"{env['HOME']}/.torch-pool-")
+
+
 # GPUs
 
 
