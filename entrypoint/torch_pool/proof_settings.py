@@ -8,7 +8,7 @@ from torch_pool.proof import Proof
 from torch_pool.provenance import parse_record
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.resolution import MEMORY
-from torch_pool.visible import ORDER, VARIABLE
+from torch_pool.visible import ORDER, VARIABLE, parse_visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,16 +23,29 @@ NO_OBJECTION = "no objection"
 EVAL = 'eval "$(torch-pool show --sh)"'
 _NOT_HERE = ("no-memory-pools", "probe-failed")
 """Proved by the questions to torch, or told by them to be unknown."""
+_NO_GPU = {"gpu-no-driver", "gpu-not-passed"}
 _ALWAYS = dict.fromkeys((CONF, VARIABLE, ORDER, MEMORY))
 """Compared whatever a launch has set: a shell may have them of its own."""
 
 
 def prove_settings(subject: "Subject") -> list[Proof]:
     """One proof for each finding of a launch about conf or devices; one in all where there is none."""
-    faults = [finding for finding in subject.findings if _is_fault(finding)]
-    if not faults:
-        return [Proof("settings", SETTINGS, "proved", NO_OBJECTION, NO_OBJECTION)]
-    return [refuted(finding) for finding in faults]
+    found = [
+        _unseen(subject, finding) or refuted(finding) for finding in subject.findings if _is_fault(finding)
+    ]
+    if any(proof.status == "disproved" for proof in found):
+        return found
+    return [Proof("settings", SETTINGS, "proved", NO_OBJECTION, NO_OBJECTION), *found]
+
+
+def _unseen(subject: "Subject", finding: "Finding") -> Proof | None:
+    """Devices that a machine without any cannot show; what hides all devices anywhere is a fault here too."""
+    codes = {finding.code for finding in subject.findings}
+    visible = parse_visible(subject.environ.get(VARIABLE, ""))
+    if finding.code != "gpu-hidden" or not (codes & _NO_GPU and visible.seen):
+        return None
+    found = f"{VARIABLE}={subject.environ[VARIABLE]}, and no GPU is here"
+    return Proof(f"settings ({finding.code})", SETTINGS, "not provable", "a GPU", found, "run it there")
 
 
 def refuted(finding: "Finding") -> Proof:

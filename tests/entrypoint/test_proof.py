@@ -22,6 +22,7 @@ ASYNC, NATIVE, EXPANDABLE = "backend:cudaMallocAsync", "backend:native", "expand
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 GIB = 1 << 30
 UUID = "0a" * 16
+VENDORS = ("ROCR", "HIP", "GPU", "ASCEND", "ASCEND_RT", "NPU", "MUSA", "TPU", "HABANA", "ORIG_CUDA")
 
 
 def subject(allocator="async", **changes):
@@ -300,6 +301,26 @@ def test_what_a_launch_says_of_conf_and_devices_is_a_fault(finding, faults):
 
 
 @pytest.mark.parametrize(
+    ("value", "machine", "status"),
+    [
+        ("0", "gpu-no-driver", "not provable"),
+        ("1,0", "gpu-not-passed", "not provable"),
+        ("GPU-0a", "gpu-no-driver", "not provable"),
+        ("0", "gpu-old-driver", "disproved"),
+        ("all", "gpu-no-driver", "disproved"),
+        ("", "gpu-no-driver", "disproved"),
+        ("-1", "gpu-no-driver", "disproved"),
+        ("0,0", "gpu-no-driver", "disproved"),
+    ],
+)
+def test_devices_that_a_machine_without_a_gpu_cannot_show_are_not_provable(value, machine, status):
+    findings = tuple(Finding("warn", code, None, "none; get one") for code in (machine, "gpu-hidden"))
+    proofs = prove_settings(subject(findings=findings, environ={"CUDA_VISIBLE_DEVICES": value}))
+    assert {proof.name: proof.status for proof in proofs}["settings (gpu-hidden)"] == status
+    assert ("settings" in {proof.name for proof in proofs}) == (status == "not provable")
+
+
+@pytest.mark.parametrize(
     ("name", "found"),
     [
         ("PYTORCH_CUDA_ALLOC_CONFIG", True),
@@ -312,21 +333,7 @@ def test_what_a_launch_says_of_conf_and_devices_is_a_fault(finding, faults):
         ("PYTORCH_HIP_ALLOC_CONF", False),
         ("PYTORCH_XPU_ALLOC_CONF", False),
         ("PYTORCH_MUSA_ALLOC_CONF", False),
-        *(
-            (f"{vendor}_VISIBLE_DEVICES", False)
-            for vendor in [
-                "ROCR",
-                "HIP",
-                "GPU",
-                "ASCEND",
-                "ASCEND_RT",
-                "NPU",
-                "MUSA",
-                "TPU",
-                "HABANA",
-                "ORIG_CUDA",
-            ]
-        ),
+        *((f"{vendor}_VISIBLE_DEVICES", False) for vendor in VENDORS),
         ("ROCM_DEVICE_ORDER", False),
         ("NVIDIA_VISIBLE_DEVICES", False),
         ("PATH", False),
