@@ -99,8 +99,9 @@ class TorchFinder:
         """The protocol of sys.meta_path."""
         if name != "torch" or "load" in self.told:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
+        # Python itself passes over finders of the old protocol.
+        finds = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
+        specs = (find(name, path, target) for find in finds if find)
         spec = next((found for found in specs if found), None)
         if spec and spec.loader:
             try:
@@ -118,11 +119,12 @@ def meaning(error: BaseException) -> str | None:
             return None
         text = str(seen)
         found = next((told for words, told in MEANINGS if words in text), None)
-        if found or text.strip() in _BAD_NUMBERS:
+        # Any program may say so, and only with torch is it about the conf.
+        if found or (text.strip() in _BAD_NUMBERS and "torch" in sys.modules):
             return found or _BAD_NUMBER
         if type(seen).__name__ == "OutOfMemoryError" and text.startswith("Allocation on device"):
             return _ASYNC_FULL
-        seen = seen.__cause__ or seen.__context__
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return None
 
 
@@ -259,7 +261,10 @@ def _explaining_in_thread(before: "Callable[..., Any]") -> "Callable[..., Any]":
 
 
 def _explain(error: BaseException) -> None:
-    told = meaning(error)
+    try:
+        told = meaning(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be told as text has its traceback
+        return
     if told:
         _say(told)
 

@@ -154,7 +154,8 @@ def test_a_report_that_cannot_be_written_is_one_line_and_no_error(python):
         (ValueError("x"), None),
     ],
 )
-def test_well_known_errors_have_a_meaning_and_others_none(error, said):
+def test_well_known_errors_have_a_meaning_and_others_none(error, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", sys)
     told = meaning(error)
     assert (told is None) == (said is None)
     assert said is None or said in told
@@ -164,6 +165,31 @@ def test_the_meaning_of_what_led_to_an_error_is_told():
     error = ValueError("the profiler failed")
     error.__cause__ = RuntimeError("cudaMallocAsync does not yet support recordHistory")
     assert "memory history" in meaning(error)
+
+
+def test_a_bad_number_without_torch_is_the_programs_own():
+    assert "torch" not in sys.modules
+    assert meaning(ValueError("stoi")) is None
+
+
+def test_what_a_program_has_put_aside_is_not_told():
+    error = ValueError("x")
+    error.__context__ = RuntimeError("cudaMallocAsync does not yet support recordHistory")
+    assert "memory history" in meaning(error)
+    error.__suppress_context__ = True
+    assert meaning(error) is None
+
+
+def test_an_error_that_cannot_be_told_as_text_stays_what_it_is(python):
+    program = "class Odd(Exception):\n    def __str__(self): raise KeyError('odd')\nimport torch\nraise Odd"
+    plain, hooked = (python(program, **settings).stderr for settings in ({}, {"TORCH_POOL_HOOK": "1"}))
+    assert hooked == plain
+
+
+def test_a_finder_of_the_old_protocol_does_not_matter(python):
+    old = "type('Old', (), {'find_module': lambda *names: None})()"
+    program = f"import sys; sys.meta_path.insert(1, {old}); import torch; print(torch.__version__)"
+    assert python(program, TORCH_POOL_HOOK="1").stdout == "2.6.0+cu124\n"
 
 
 def test_every_meaning_says_what_to_do():
