@@ -183,18 +183,32 @@ def _echo(evidence: Evidence) -> Pair:
     return _ended(Outcome(0, f"{ECHO}\n", "")), _ended(evidence.echo)
 
 
+_PROVED = ("settings", "environment", "torch", "backend")
+"""The checks that need no GPU."""
+
+
 def _ended(outcome: Outcome) -> str:
     return f"{outcome.stdout!r} and status {outcome.status}"
 
 
 def _selftest(evidence: Evidence) -> Pair:
     """What needs a GPU or a driver is not provable here, which is no fault of the image."""
+    expected = f"{', '.join(_PROVED)} proved, nothing disproved"
     try:
         proofs = json.loads(evidence.selftest.stdout)["proofs"]
     except (ValueError, KeyError):
-        return "nothing disproved", _ended(evidence.selftest)
+        return expected, _ended(evidence.selftest)
     faults = [f"{proof['name']}: {proof['found']}" for proof in proofs if proof["status"] == "disproved"]
-    return "nothing disproved", "; ".join(faults) or "nothing disproved"
+    settled = {proof["name"]: proof["status"] for proof in proofs}
+    good = {name: ("disproved", *_allowed(name, evidence.profile)) for name in _PROVED}
+    missing = [f"{name}: not proved" for name in _PROVED if settled.get(name) not in good[name]]
+    return expected, "; ".join([*faults, *missing]) or expected
+
+
+def _allowed(name: str, profile: Profile) -> tuple[str, ...]:
+    """A launch that sets more than the image's ENV has differs from a bypassed entrypoint: that is a note."""
+    sets_more = profile.memory or profile.env
+    return ("proved", "note") if name == "environment" and sets_more else ("proved",)
 
 
 def _nvidia(evidence: Evidence) -> Pair:

@@ -10,6 +10,7 @@ from tests.scripts.passing import (
     ENVIRONMENT,
     LABELS,
     PROFILE,
+    PROVED,
     READY_BASE,
     evidence,
     facts,
@@ -17,6 +18,7 @@ from tests.scripts.passing import (
     selftest,
 )
 
+SELFTEST = "settings, environment, torch, backend proved, nothing disproved"
 NATIVE = PROFILE._replace(allocator={"expandable_segments": "True"})
 SMALL_BASE = replace(READY_BASE, unpacked_bytes=5_000_100_000)
 ANY_BASE = replace(READY_BASE, base=replace(READY_BASE.base, torch="", cuda="", budget_mb=None))
@@ -132,11 +134,29 @@ FAILURES = [
     ),
     (
         "self-test",
-        {"selftest": selftest({"name": "parse", "status": "disproved", "found": "stoi"}, status=1)},
-        "nothing disproved",
+        {"selftest": selftest(*PROVED, {"name": "parse", "status": "disproved", "found": "stoi"}, status=1)},
+        SELFTEST,
         "parse: stoi",
     ),
-    ("self-test", {"selftest": Outcome(127, "", "no")}, "nothing disproved", "'' and status 127"),
+    ("self-test", {"selftest": Outcome(127, "", "no")}, SELFTEST, "'' and status 127"),
+    (
+        "self-test",
+        {"selftest": selftest()},
+        SELFTEST,
+        "settings: not proved; environment: not proved; torch: not proved; backend: not proved",
+    ),
+    (
+        "self-test",
+        {"selftest": selftest(*PROVED[:3], {**PROVED[3], "status": "not provable"})},
+        SELFTEST,
+        "backend: not proved",
+    ),
+    (
+        "self-test",
+        {"selftest": selftest(*PROVED[2:], PROVED[0], {**PROVED[1], "status": "note"})},
+        SELFTEST,
+        "environment: not proved",
+    ),
     ("echo", {"echo": Outcome(127, "", "no")}, "'torch-pool-gate\\n' and status 0", "'' and status 127"),
     (
         "echo",
@@ -211,6 +231,12 @@ def test_a_profile_with_the_native_allocator_expects_that():
     )
     found = evidence(profile=NATIVE, config=config, facts=facts(backend="native"))
     assert [result for result in judge(found) if not result.passed] == []
+
+
+def test_a_profile_that_sets_more_than_an_env_can_leaves_the_environment_a_note():
+    note = selftest({**PROVED[1], "status": "note"}, PROVED[0], *PROVED[2:])
+    found = evidence(profile=PROFILE._replace(memory="0.5"), selftest=note)
+    assert "self-test" not in [result.check for result in judge(found) if not result.passed]
 
 
 def test_an_image_without_labels_fails_in_one_line():
