@@ -8,7 +8,16 @@ import os
 import stat
 
 from torch_pool.finding import Finding
-from torch_pool.launch import SHM, TMP, code_caches, holds_programs, is_own, login_name, user_name
+from torch_pool.launch import (
+    SHM,
+    TMP,
+    code_caches,
+    holds_programs,
+    is_own,
+    is_writable,
+    login_name,
+    user_name,
+)
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.resolution import Setting
 
@@ -66,7 +75,7 @@ def _name_user(given: "Mapping[str, str]", name: str) -> list[Setting]:
 def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dict[str, str]:
     """The variables that must point elsewhere, and why; those of the user's only where they are HOME."""
     found = {}
-    if not _is_writable(home):
+    if not is_writable(home):
         # A HOME of the user's own stays; what programs would write there goes elsewhere.
         replaced = ("HOME",) if home in ("", "/", IMAGE_HOME) else ("HF_HOME", "MPLCONFIGDIR")
         found = dict.fromkeys(replaced, f"HOME={home} cannot be written")
@@ -80,7 +89,7 @@ def may_hold_code(path: str, uid: int) -> bool:
     """Whether nobody but this user can have written there, and files can be mapped as code."""
     owned = is_own(path, uid)
     place = os.path.dirname(path) if owned is None else path
-    return owned is not False and _is_writable(place) and holds_programs(place)
+    return owned is not False and is_writable(place) and holds_programs(place)
 
 
 def private_directory(parent: str, uid: int) -> str | None:
@@ -92,7 +101,7 @@ def private_directory(parent: str, uid: int) -> str | None:
     except OSError:
         return None
     is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o077
-    return path if is_private and _is_writable(path) else None
+    return path if is_private and is_writable(path) else None
 
 
 def make_directory(path: str) -> None:
@@ -101,24 +110,6 @@ def make_directory(path: str) -> None:
         os.mkdir(path, 0o700)
     except OSError:
         return
-
-
-def _is_writable(directory: str) -> bool:
-    """Write and remove a file: permission bits say nothing of read-only mounts, quotas and full disks."""
-    if not os.path.isabs(directory):
-        return False
-    probe = os.path.join(directory, f".torch-pool-{os.getpid()}-probe")
-    try:
-        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return False
-    try:
-        return os.write(descriptor, b"x") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-        os.unlink(probe)
 
 
 def _nowhere(unusable: "Mapping[str, object]") -> Finding:

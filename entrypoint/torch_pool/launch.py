@@ -110,8 +110,9 @@ def has_home(environ: dict[str, str]) -> bool:
     home = environ.get("HOME") or "/nonexistent"
     return (
         bool(named)
-        and holds_programs(home)
-        and holds_programs(environ.get("TMPDIR") or TMP)
+        and all(
+            holds_programs(place) and is_writable(place) for place in (home, environ.get("TMPDIR") or TMP)
+        )
         and all(
             is_own(cache, uid) is not False
             for cache in code_caches(environ, home, user_name(environ, login, uid)).values()
@@ -146,6 +147,23 @@ def is_own(directory: str, uid: int) -> bool | None:
 def holds_programs(directory: str) -> bool:
     """Whether files can be written here and mapped as code, as compiled kernels are (tmpfs: often not)."""
     return os.access(directory, os.W_OK | os.X_OK) and not os.statvfs(directory).f_flag & os.ST_NOEXEC
+
+
+def is_writable(directory: str) -> bool:
+    """Write and remove a file: permission bits say nothing of read-only mounts, quotas and full disks."""
+    if not os.path.isabs(directory):
+        return False
+    # A name of chance: containers that share a home have the same process ids.
+    probe = os.path.join(directory, f".torch-pool-probe-{os.urandom(8).hex()}")
+    try:
+        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        try:
+            return os.write(descriptor, b"x") == 1
+        finally:
+            os.close(descriptor)
+            os.unlink(probe)
+    except OSError:
+        return False
 
 
 def login_name(uid: int, users: str = USERS) -> str | None:

@@ -242,6 +242,21 @@ def test_a_home_that_is_missing_is_replaced(image, env):
     assert os.access(started["HOME"], os.W_OK)
 
 
+@needs_root
+@pytest.mark.parametrize("place", ["HOME", "TMPDIR"])
+def test_a_full_place_is_found_by_writing_and_left(image, env, tmp_path, place):
+    """The bits of a full file system allow everything."""
+    (tmp_path / "full").mkdir()
+    given = {**env, "TMPDIR": str(tmp_path), place: str(tmp_path / "full")}
+    script = f'mount -t tmpfs -o size=4k none {given[place]} && echo x > {given[place]}/x && exec "$@"'
+    wrapper = ["unshare", "--mount", "sh", "-c", script, "x"]
+    result = run([*wrapper, *PYTHON, image.root / "launch.py", "env"], env=given)
+    assert result.returncode == 0, result.stderr
+    moved = dict(line.split("=", 1) for line in result.stdout.decode().splitlines())
+    cache = "TRITON_CACHE_DIR" if place == "HOME" else "TORCHINDUCTOR_CACHE_DIR"
+    assert moved[cache].startswith("/tmp/" if place == "HOME" else env["HOME"])
+
+
 @pytest.mark.parametrize(
     ("variable", "place"),
     [("TRITON_CACHE_DIR", "home/.triton"), ("TORCHINDUCTOR_CACHE_DIR", "torchinductor_ann")],
