@@ -66,7 +66,11 @@ def run(command: "Sequence[str]", environ: "Mapping[str, str]") -> Ran:
 def prove_program(subject: "Subject", ran: Ran) -> list[Proof]:
     """The proofs of each process that loaded torch."""
     with_torch = [told for told in ran.told if "load" in told]
-    proofs = [proof for told in with_torch for proof in _prove(subject, told, f" of {told['pid']}")]
+    each = {told["pid"]: _prove(subject, told) for told in with_torch}
+    if any(proof.name == "memory" and proof.status == "proved" for found in each.values() for proof in found):
+        helpers = [told["pid"] for told in with_torch if "cuda" not in told]
+        each |= {pid: [_excuse(proof) for proof in each[pid]] for pid in helpers}
+    proofs = [p._replace(name=f"{p.name} of {pid}") for pid, found in each.items() for p in found]
     if len(with_torch) == 1:
         proofs = [proof._replace(name=proof.name.partition(" of ")[0]) for proof in proofs]
     if not with_torch:
@@ -79,7 +83,12 @@ def prove_program(subject: "Subject", ran: Ran) -> list[Proof]:
     return proofs
 
 
-def _prove(subject: "Subject", told: "Mapping[str, Any]", whose: str) -> list[Proof]:
+def _excuse(proof: Proof) -> Proof:
+    """Of a process without CUDA, such as torchrun's launcher, nothing is missing where others used a GPU."""
+    return proof._replace(status="note") if proof.status == "not provable" else proof
+
+
+def _prove(subject: "Subject", told: "Mapping[str, Any]") -> list[Proof]:
     proofs = [
         prove_image_torch(subject, told["load"]),
         _prove_backend(subject, told),
@@ -88,7 +97,7 @@ def _prove(subject: "Subject", told: "Mapping[str, Any]", whose: str) -> list[Pr
     ]
     if subject.memory:
         proofs.append(_prove_cap(subject, told))
-    return [proof._replace(name=f"{proof.name}{whose}") for proof in proofs]
+    return proofs
 
 
 def _prove_backend(subject: "Subject", told: "Mapping[str, Any]") -> Proof:

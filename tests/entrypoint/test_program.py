@@ -4,12 +4,14 @@ import sys
 
 import pytest
 from torch_pool.program import Ran, prove_program, run
+from torch_pool.proof import verdict
 from torch_pool.refusal import Refusal
 from torch_pool.subject import Subject
 
 ASYNC, NATIVE = "backend:cudaMallocAsync", "backend:native"
 SUBJECT = Subject("infer", "async", "cudaMallocAsync", ASYNC, "baked profile", {}, "2.6.0", site_dir="/site")
 TORCH = {"torch": "2.6.0", "file": "/site/torch/__init__.py"}
+CAPPED, CAP = SUBJECT._replace(memory="0.5"), {"device": 0, "share": 0.5}
 MEMORY = {"reserved": 2, "allocations": 0}
 
 
@@ -87,6 +89,20 @@ def test_no_word_of_torch_is_not_provable():
 
 def test_several_processes_are_told_apart():
     assert {"backend of 7", "backend of 8"} <= set(prove(told(), {**told(), "pid": 8}))
+
+
+def test_a_helper_without_cuda_is_a_note_where_another_process_used_a_gpu():
+    helper = {**told(cuda=None, exit=None), "pid": 6}
+    alone, beside = prove(helper, subject=CAPPED), prove(helper, told(cuda={"cap": CAP}), subject=CAPPED)
+    names = ("late", "memory", "cap")
+    assert [alone[name].status for name in names] == ["not provable"] * 3
+    assert [beside[f"{name} of 6"].status for name in names] == ["note"] * 3
+    assert verdict(beside.values()) == "proved"
+
+
+def test_a_process_that_used_cuda_and_says_nothing_of_it_is_no_helper():
+    proofs = prove({**told(exit=None), "pid": 6}, told())
+    assert proofs["memory of 6"].status == "not provable"
 
 
 def test_a_program_that_fails_is_a_note():
