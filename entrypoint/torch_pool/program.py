@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -52,8 +53,8 @@ def run(command: "Sequence[str]", environ: "Mapping[str, str]") -> Ran:
         raise Refusal(f"no directory for the hook's report can be made ({error}); mount a /tmp") from error
     try:
         hooked = {**environ, HOOK: "1", REPORT: directory}
-        done = subprocess.run(command, env=hooked, stdout=2, check=False)
-        return Ran(done.returncode, tuple(_read(directory)))
+        status = _wait(subprocess.Popen(command, env=hooked, stdout=2))
+        return Ran(status, tuple(_read(directory)))
     except OSError as error:
         names = candidates(command[0], environ.get("PATH", os.defpath))
         raise Refusal(
@@ -61,6 +62,24 @@ def run(command: "Sequence[str]", environ: "Mapping[str, str]") -> Ran:
         ) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait(program: "subprocess.Popen[bytes]") -> int:
+    """The status of the program, which signals end, and not us: there is a report to be made.
+
+    The terminal gives SIGINT to both. Handlers, because an ignored signal would stay ignored in a program.
+    """
+
+    def forward(number: int, _frame: object) -> None:
+        program.send_signal(number)
+
+    taken = {signal.SIGINT: lambda *_: None, signal.SIGTERM: forward, signal.SIGHUP: forward}
+    before = {number: signal.signal(number, handler) for number, handler in taken.items()}
+    try:
+        return program.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def prove_program(subject: "Subject", ran: Ran) -> list[Proof]:

@@ -1,5 +1,8 @@
 """What the self-test makes of the hook's report on a user's program."""
 
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -120,6 +123,27 @@ def test_the_programs_output_goes_to_stderr(capfd):
     ran = run([sys.executable, "-c", "print('hello'); raise SystemExit(3)"], {"PATH": "/bin"})
     assert (ran.status, ran.told) == (3, ())
     assert capfd.readouterr() == ("", "hello\n")
+
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+STUBBORN = f"import signal; signal.signal(signal.SIGINT, lambda *_: None); {SLEEP.replace('60', '1')}"
+RUN = "import sys; from torch_pool.program import run; print(run(sys.argv[1:], {'PATH': '/bin'}))"
+
+
+@pytest.mark.parametrize(
+    ("number", "program", "status"),
+    [(signal.SIGTERM, SLEEP, -15), (signal.SIGHUP, SLEEP, -1), (signal.SIGINT, STUBBORN, 0)],
+)
+def test_a_signal_ends_the_program_and_not_its_report(tmp_path, number, program, status):
+    environ = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", RUN, sys.executable, "-c", program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environ, text=True, **pipes) as ours:
+        assert ours.stderr.readline() == "up\n"
+        ours.send_signal(number)
+        said, complaint = ours.communicate(timeout=30)
+    assert (ours.returncode, said, complaint) == (0, f"Ran(status={status}, told=())\n", "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_is_not_there_is_refused_with_127():
