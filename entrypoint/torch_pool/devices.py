@@ -3,7 +3,7 @@
 import os
 
 from torch_pool.finding import Finding
-from torch_pool.profile import Devices
+from torch_pool.profile import Devices, names_twice
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.refusal import Refusal
 from torch_pool.visible import ORDER, PCI, VARIABLE, judge
@@ -61,13 +61,13 @@ def parse_spec(text: str, choose: str = "first") -> Devices:
         raise Refusal(f"{_SPEC}=0 could mean no GPU or the first one; write {VARIABLE}= or {VARIABLE}=0")
     if len(words) == 1 and _is_number(words[0]):
         return Devices(pick=int(words[0]), choose=choose)
-    if len({*words}) < len(words):
+    if not (all(map(_is_number, words)) or all(word.startswith(("GPU-", "MIG-")) for word in words)):
+        raise Refusal(
+            f"{_SPEC}={text!r} is not all, a count (1), a list of indices (0,1) or of UUIDs (GPU-8a56a4bc)"
+        )
+    if names_twice(words):
         raise Refusal(f"{_SPEC}={text!r} names a device twice; name each once")
-    if all(map(_is_number, words)) or all(word.startswith(("GPU-", "MIG-")) for word in words):
-        return Devices(listed=words)
-    raise Refusal(
-        f"{_SPEC}={text!r} is not all, a count (1), a list of indices (0,1) or of UUIDs (GPU-8a56a4bc)"
-    )
+    return Devices(listed=words)
 
 
 def choose(
@@ -159,24 +159,27 @@ def _candidates(gpu: "Gpu") -> tuple[Candidate, ...]:
 
 def _pick_listed(listed: tuple[str, ...], candidates: tuple[Candidate, ...]) -> _Pick:
     found = [_find(word, candidates) for word in listed]
-    absent = [word for word, candidate in zip(listed, found, strict=True) if candidate is None]
+    absent = [word for word, named in zip(listed, found, strict=True) if not named]
     if absent:
         there = ", ".join(str(candidate.uuid or candidate.nvml_index) for candidate in candidates)
         message = (
             f"{', '.join(absent)} is not in this container, which has (numbered from 0) {there or 'none'}"
         )
         return _Pick((), 0, "not there", (Finding("refuse", "gpu-absent", _SPEC, message),))
-    chosen = tuple(candidate for candidate in found if candidate)
+    chosen = tuple(candidate for named in found for candidate in named)
+    if len({*chosen}) < len(found) or len(chosen) > len(found):
+        message = f"{','.join(listed)} does not name one device each; write more of the UUIDs, each once"
+        return _Pick((), 0, "ambiguous", (Finding("refuse", "devices-ambiguous", _SPEC, message),))
     return _Pick(chosen, len(chosen), "as listed", _one_mig(len(chosen), chosen), not _is_number(listed[0]))
 
 
-def _find(word: str, candidates: tuple[Candidate, ...]) -> Candidate | None:
-    """The first that the word names; a UUID is believed where NVML is silent and none is known."""
+def _find(word: str, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """What the word names; a UUID is believed where NVML is silent and none is known."""
     if _is_number(word):
-        return next((c for c in candidates if c.nvml_index == int(word)), None)
+        return tuple(c for c in candidates if c.nvml_index == int(word))[:1]
     if candidates and all(candidate.uuid is None for candidate in candidates):
-        return Candidate(None, word)
-    return next((c for c in candidates if c.uuid and c.uuid.lower().startswith(word.lower())), None)
+        return (Candidate(None, word),)
+    return tuple(c for c in candidates if c.uuid and c.uuid.lower().startswith(word.lower()))
 
 
 def _pick_count(spec: Devices, candidates: tuple[Candidate, ...]) -> _Pick:

@@ -17,6 +17,13 @@ class Devices(NamedTuple):
     listed: tuple[str, ...] = ()
 
 
+def names_twice(listed: tuple[str, ...]) -> bool:
+    """Whether two words can mean the same device: 0 and 00, or a UUID and the beginning of it."""
+    # A comma ends an index, of which a beginning is another one; a UUID may be cut anywhere.
+    words = sorted(f"{int(word)}," if word.isdigit() else word.lower() for word in listed)
+    return any(later.startswith(word) for word, later in zip(words, words[1:], strict=False))
+
+
 class Profile(NamedTuple):
     """`allocator` holds options as torch spells them, `memory` a share ("0.5") or size ("20GiB") of one GPU.
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch_pool.profile import Devices
+from torch_pool.profile import Devices, names_twice
 from torch_pool.refusal import Refusal
 from torch_pool.size import is_memory_cap, size_bytes
 from torch_pool.strict_yaml import Entry
@@ -115,7 +115,10 @@ def _read_devices(entry: Entry) -> Devices:
     if entry.value == "all":
         return Devices()
     if isinstance(entry.value, list) and entry.value:
-        return Devices(listed=tuple(_read_device(item) for item in entry.value))
+        listed = tuple(_read_device(item) for item in entry.value)
+        if names_twice(listed):
+            raise _wrong(entry, "each device once")
+        return Devices(listed=listed)
     if isinstance(entry.value, dict) and "count" in entry.value:
         refuse_unknown(entry.value, ("count", "choose"), "a key of 'devices'")
         choose = entry.value.get("choose")

@@ -22,6 +22,7 @@ def codes(choice):
         ("all", Devices()),
         ("2", Devices(pick=2)),
         ("0,1", Devices(listed=("0", "1"))),
+        ("1,10", Devices(listed=("1", "10"))),
         (" 1 , 0 ", Devices(listed=("1", "0"))),
         ("GPU-8a56", Devices(listed=("GPU-8a56",))),
         ("MIG-1,MIG-2", Devices(listed=("MIG-1", "MIG-2"))),
@@ -36,7 +37,23 @@ def test_a_count_is_picked_the_way_the_profile_says():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "none", "0-3", "0,0", "0,GPU-a", "-1", "1,", "gpu-8a56", "²", "9" * 5000]
+    "text",
+    [
+        "",
+        "0",
+        "none",
+        "0-3",
+        "0,0",
+        "0,00",
+        "GPU-a0,GPU-a00",
+        "GPU-A,GPU-a",
+        "0,GPU-a",
+        "-1",
+        "1,",
+        "gpu-8a56",
+        "²",
+        "9" * 5000,
+    ],
 )
 def test_nonsense_is_refused_with_its_value(text):
     with pytest.raises(Refusal, match=r"TORCH_POOL_DEVICES="):
@@ -83,6 +100,12 @@ def test_a_list_keeps_its_order_and_form():
 def test_a_listed_gpu_that_is_not_there_is_refused():
     choice = choose(Devices(listed=("5",)), {}, TWO, SERVE)
     assert (choice.visible, codes(choice)) == (None, [("refuse", "gpu-absent")])
+
+
+@pytest.mark.parametrize("listed", [("GPU-",), ("0", A)])
+def test_a_list_that_does_not_name_one_gpu_each_is_refused(listed):
+    choice = choose(Devices(listed=listed), {}, TWO, SERVE)
+    assert (choice.visible, codes(choice)) == (None, [("refuse", "devices-ambiguous")])
 
 
 def test_fewer_gpus_than_asked_are_taken_with_a_warning():

@@ -205,6 +205,8 @@ def test_no_value_of_a_profile_can_become_code(tmp_path):
         ),
         (f"{MINIMAL}devices: some\n", "mine.yaml:3: found 'some', expected all, {count: 1"),
         (f"{MINIMAL}devices: []\n", "expected all, {count: 1"),
+        (f"{MINIMAL}devices: [0, 0]\n", "mine.yaml:3: found"),
+        (f"{MINIMAL}devices: [GPU-a0, GPU-a00]\n", "expected each device once"),
         (
             f"{MINIMAL}devices: {{count: 0}}\n",
             "mine.yaml:3: found '0', expected a number of GPUs, at least 1",
