@@ -34,7 +34,7 @@ from torch_pool.proof_torch import (
 )
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.refusal import USAGE, Refusal
-from torch_pool.selftest_report import Report, write_out, write_report
+from torch_pool.selftest_report import Report, write_junit, write_out, write_report
 from torch_pool.subject import Subject, make_subject
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 SOFTWARE = 70
 """The self-test itself failed (sysexits.h EX_SOFTWARE)."""
+INTERRUPTED = 130
+"""What a shell says of a program that SIGINT ended."""
 WITHOUT_GPU = ("load", "parse")
 WITH_GPU = (*WITHOUT_GPU, "devices", "placement", "release")
 
@@ -57,6 +59,9 @@ def main(argv: list[str], baked: "Baked") -> int:
     except Refusal as refusal:
         say(str(refusal))
         return refusal.status
+    except KeyboardInterrupt:
+        say("the self-test was interrupted, which proves nothing")
+        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever fails here must not look like a verdict
         say(f"the self-test itself failed, which proves nothing: {type(error).__name__}: {error}")
         return SOFTWARE
@@ -66,8 +71,11 @@ def selftest(argv: list[str], baked: "Baked") -> int:
     """The whole self-test. Raises Refusal for wrong usage, and where the JUnit file cannot be written."""
     options, command = split_command(argv)
     arguments = _arguments().parse_args(options)
+    refuse_pairs(arguments, command)
     if arguments.capabilities:
         return show_capabilities(arguments, baked)
+    if arguments.junit:
+        write_junit(arguments.junit, "")
     report = examine(arguments, command, baked)
     write_report(report, as_json=arguments.json, junit=arguments.junit)
     return STATUS[report.verdict]
@@ -78,6 +86,18 @@ def _open_standard_files() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+
+
+def refuse_pairs(arguments: argparse.Namespace, command: list[str]) -> None:
+    """Raise Refusal for options of which one would be passed over in silence."""
+    given = {"--quick": arguments.quick, "--junit": arguments.junit, "a command": command}
+    if arguments.capabilities:
+        clashing = [name for name, value in given.items() if value]
+    else:
+        clashing = ["a command"] if arguments.quick and command else []
+    if clashing:
+        one = "--capabilities" if arguments.capabilities else "--quick"
+        raise Refusal(f"{one} cannot go with {', '.join(clashing)}; leave one of them out", USAGE)
 
 
 def show_capabilities(arguments: argparse.Namespace, baked: "Baked") -> int:

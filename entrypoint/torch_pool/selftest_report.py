@@ -30,14 +30,21 @@ class Report(NamedTuple):
 def write_report(report: Report, *, as_json: bool, junit: str | None) -> None:
     """The report on stdout, and in a file of JUnit XML. Raises Refusal where that cannot be written."""
     if junit:
-        try:
-            with open(junit, "w", encoding="utf-8") as file:
-                file.write(format_junit(report))
-        except OSError as error:
-            raise Refusal(
-                f"--junit {junit} cannot be written: {error.strerror}; name another file", USAGE
-            ) from error
+        write_junit(junit, format_junit(report))
     write_out(format_json(report) if as_json else format_text(report))
+
+
+def write_junit(path: str, text: str) -> None:
+    """The text as the whole file; an empty one before the run finds out whether it can be written.
+
+    Raises Refusal where it cannot be.
+    """
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        what = f"--junit {path} cannot be written: {error.strerror}"
+        raise Refusal(f"{what}; name another file", USAGE) from error
 
 
 def write_out(text: str) -> None:

@@ -133,9 +133,26 @@ def test_settings_that_are_refused_whole_are_a_fault_of_the_selftest(image, env)
     assert "did you mean async?" in result.stdout.decode()
 
 
-def test_a_junit_file_that_cannot_be_written_is_one_line(image, env):
-    result = image.torch_pool("selftest", "--quick", "--junit", "/nonexistent/x.xml", env=env)
-    assert result.returncode == 64
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--capabilities", "--quick"], "--capabilities cannot go with --quick"),
+        (["--capabilities", "--junit", "x.xml"], "--capabilities cannot go with --junit"),
+        (["--capabilities", "--", "python"], "--capabilities cannot go with a command"),
+        (["--quick", "--", "python"], "--quick cannot go with a command"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_a_usage_error(image, env, options, said):
+    result = image.torch_pool("selftest", *options, env=env)
+    assert (result.returncode, result.stdout) == (64, b"")
+    assert result.stderr.decode() == f"torch-pool: {said}; leave one of them out\n"
+
+
+def test_a_junit_file_that_cannot_be_written_is_found_before_the_run(image, env, tmp_path):
+    ran = tmp_path / "ran"
+    command = ["--junit", "/nonexistent/x.xml", "--", "touch", ran]
+    result = image.torch_pool("selftest", *command, env=env)
+    assert (result.returncode, ran.exists()) == (64, False)
     assert result.stderr.startswith(b"torch-pool: --junit /nonexistent/x.xml cannot be written")
 
 
