@@ -13,6 +13,7 @@ from torch_pool.launch import (
     TMP,
     code_caches,
     holds_programs,
+    is_absent,
     is_own,
     is_writable,
     login_name,
@@ -87,9 +88,9 @@ def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dic
 
 def may_hold_code(path: str, uid: int) -> bool:
     """Whether nobody but this user can have written there, and files can be mapped as code."""
-    owned = is_own(path, uid)
-    place = os.path.dirname(path) if owned is None else path
-    return owned is not False and is_writable(place) and holds_programs(place)
+    absent = is_absent(path)
+    place = os.path.dirname(path) if absent else path
+    return (absent or is_own(path, uid)) and is_writable(place) and holds_programs(place)
 
 
 def private_directory(parent: str, uid: int) -> str | None:

@@ -7,9 +7,10 @@ is empty. Hooks run once in a container, not again for a launch in a launch.
 
 import _signal  # type: ignore[import-not-found]  # as in torch_pool.launch
 import os
+import stat
 
 from torch_pool.finding import Finding
-from torch_pool.launch import HOOKS
+from torch_pool.launch import HOOKS, is_absent
 from torch_pool.record import TYPE_CHECKING
 from torch_pool.refusal import Refusal
 
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 
 
 def list_hooks(directory: str = HOOKS) -> list[str]:
-    """The paths of the hooks, in the order in which they run."""
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
+    """The paths of the hooks, in the order in which they run. Raises Refusal for one that cannot be read."""
+    if is_absent(directory):
         return []
-    paths = (os.path.join(directory, name) for name in names if not name.startswith("."))
-    return [path for path in paths if os.path.isfile(path)]
+    try:
+        names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+        paths = [os.path.join(directory, name) for name in names]
+        return [path for path in paths if stat.S_ISREG(os.stat(path).st_mode)]
+    except OSError as error:
+        where = os.fsdecode(error.filename or directory)
+        raise Refusal(f"hooks: {where} cannot be read ({error.strerror}); mend it or remove it") from error
 
 
 def check_hooks(directory: str = HOOKS) -> list[Finding]:

@@ -87,7 +87,7 @@ def is_plain(argv: list[str], environ: dict[str, str], baked: "Baked") -> bool:
         and not any(name.startswith(_DECIDING) and name != CONF for name in environ)
         and not any(os.path.exists(sign) for sign in _GPU_SIGNS)
         and not any(word in argument for argument in argv[:3] for word in _CLASHING)
-        and not os.path.isdir(HOOKS)
+        and is_absent(HOOKS)
         and (not profile["shm_bytes"] or file_system_bytes(SHM) >= profile["shm_bytes"])
         and has_home(environ)
     )
@@ -114,7 +114,7 @@ def has_home(environ: dict[str, str]) -> bool:
             holds_programs(place) and is_writable(place) for place in (home, environ.get("TMPDIR") or TMP)
         )
         and all(
-            is_own(cache, uid) is not False
+            is_absent(cache) or is_own(cache, uid)
             for cache in code_caches(environ, home, user_name(environ, login, uid)).values()
         )
     )
@@ -133,12 +133,21 @@ def code_caches(environ: "Mapping[str, str]", home: str, user: str) -> dict[str,
     }
 
 
-def is_own(directory: str, uid: int) -> bool | None:
-    """Whether this user owns the directory and nobody else can write it; None where nothing is there."""
+def is_absent(path: str) -> bool:
+    """Whether nothing is there; what cannot be looked at may be there."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def is_own(directory: str, uid: int) -> bool:
+    """Whether it is a directory, no link to one, that this user owns and nobody else can write."""
     try:
         found = os.lstat(directory)
-    except FileNotFoundError:
-        return None
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022

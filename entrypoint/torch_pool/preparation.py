@@ -7,10 +7,10 @@ from torch_pool.devices import ORDER
 from torch_pool.finding import Finding
 from torch_pool.hardware import fit
 from torch_pool.home import settle_home
-from torch_pool.hooks import check_hooks, run_hooks
+from torch_pool.hooks import check_hooks, list_hooks, run_hooks
 from torch_pool.launch import LAUNCHED, record
 from torch_pool.profile import Profile, profile_from_values
-from torch_pool.provenance import given_by_user, read_earlier
+from torch_pool.provenance import CONTAINER, given_by_user, is_of_this_container, read_earlier, this_container
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 from torch_pool.refusal import CONFIG, UNAVAILABLE, Refusal
 from torch_pool.report import report, report_refusal
@@ -53,8 +53,10 @@ def prepare(argv: list[str], environ: dict[str, str], baked: "Baked") -> Prepare
         plan = make_plan(argv, environ, baked, hold=True)
         refuse(plan)
         prepared = planned_environment(plan)
+        if list_hooks() or plan.asked.lock_dir:
+            prepared[LAUNCHED] += f" {CONTAINER}={this_container()}"
         report(plan, is_news=prepared[LAUNCHED] != environ.get(LAUNCHED))
-        if not read_earlier(environ).profile:
+        if not is_of_this_container(environ):
             run_hooks(prepared)
     except Refusal as refusal:
         report_refusal(refusal, environ.get("TORCH_POOL_LOG"))

@@ -11,6 +11,9 @@ from torch_pool.record import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONTAINER = "container"
+"""In the record of a launch that ran hooks or locked GPUs: this_container()."""
+
 
 class Earlier(NamedTuple):
     """What an earlier launch set, and from which profile; `profile` is None when there was none."""
@@ -33,6 +36,22 @@ def read_earlier(environ: "Mapping[str, str]") -> Earlier:
     return earlier._replace(
         made={name: value for name, value in earlier.made.items() if environ.get(name) == value}
     )
+
+
+def this_container() -> str:
+    """When process 1 started, in clock ticks since boot: another container has another, as has a restart."""
+    try:
+        with open("/proc/1/stat", "rb") as file:
+            # Field 22 of proc(5), counted from behind the name, which may hold anything.
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        return ""
+
+
+def is_of_this_container(environ: "Mapping[str, str]") -> bool:
+    """Whether a launch in this container left the record; one that was given with -e is none."""
+    container = parse_record(environ.get(LAUNCHED, "")).made.get(CONTAINER)
+    return bool(container) and container == this_container()
 
 
 def given_by_user(environ: "Mapping[str, str]", baked_conf: str) -> dict[str, str]:

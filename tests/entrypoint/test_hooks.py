@@ -58,5 +58,20 @@ def test_directories_and_hidden_files_are_no_hooks(tmp_path):
     assert list_hooks(str(tmp_path)) == []
 
 
+def test_a_link_to_nothing_stops_the_start(tmp_path):
+    (tmp_path / "10-gone").symlink_to("/no/such/hook")
+    with pytest.raises(Refusal, match=r"10-gone cannot be read \(No such file or directory\)"):
+        list_hooks(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling"])
+def test_what_should_be_the_directory_and_is_none_stops_the_start(tmp_path, kind):
+    place = tmp_path / "launch.d"
+    place.touch() if kind == "file" else place.symlink_to("/no/such/directory")
+    with pytest.raises(Refusal, match=r"launch\.d cannot be read") as caught:
+        list_hooks(str(place))
+    assert caught.value.status == CONFIG
+
+
 def test_no_directory_is_no_hooks():
     assert list_hooks("/no/such/directory") == []

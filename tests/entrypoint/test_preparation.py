@@ -201,6 +201,27 @@ def test_without_the_images_env_the_profile_still_applies(image, env):
     assert environ_of(image, env)[CONF] == ASYNC
 
 
+# Hooks
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("record", "hooks"),
+    [("", "exit 1"), ("infer", "exit 1"), ("infer container=1", "exit 1"), ("", "echo hooked >&2")],
+)
+def test_hooks_run_once_in_a_container_whatever_the_environment_says(image, env, tmp_path, record, hooks):
+    hook = "/etc/torch-pool/launch.d/10-x"
+    script = f"""cp -a /etc {tmp_path} && mount --bind {tmp_path}/etc /etc && mkdir -p {hook[:-5]}
+        printf '#!/bin/sh\n{hooks}\n' > {hook} && chmod +x {hook} && exec "$@" """
+    launcher = [*PYTHON, image.root / "launch.py"]
+    command = ["unshare", "--mount", "sh", "-c", script, "x", *launcher, *launcher, "echo", "X"]
+    result = run(command, env={**env, "TORCH_POOL_LAUNCHED": record} if record else env)
+    if "exit" in hooks:
+        assert (result.returncode, result.stdout) == (78, b"")
+    else:
+        assert (result.stdout, result.stderr.count(b"hooked")) == (b"X\n", 1)
+
+
 # Users, homes, caches
 
 
