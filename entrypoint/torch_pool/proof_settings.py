@@ -30,9 +30,8 @@ _ALWAYS = dict.fromkeys((CONF, VARIABLE, ORDER, MEMORY))
 
 def prove_settings(subject: "Subject") -> list[Proof]:
     """One proof for each finding of a launch about conf or devices; one in all where there is none."""
-    found = [
-        _unseen(subject, finding) or refuted(finding) for finding in subject.findings if _is_fault(finding)
-    ]
+    faults = [finding for finding in subject.findings if _is_fault(finding)]
+    found = [_unseen(subject, fault) or _unheeded(subject, fault) or refuted(fault) for fault in faults]
     if any(proof.status == "disproved" for proof in found):
         return found
     return [Proof("settings", SETTINGS, "proved", NO_OBJECTION, NO_OBJECTION), *found]
@@ -55,6 +54,13 @@ def refuted(finding: "Finding") -> Proof:
         found, remedy = finding.message, f"unset {VARIABLE}, or list devices that this container has"
     name = f"settings ({finding.code})"
     return Proof(name, SETTINGS, "disproved", NO_OBJECTION, found, remedy)
+
+
+def _unheeded(subject: "Subject", finding: "Finding") -> Proof | None:
+    """Only the native allocator asks whether it may keep memory (CUDACachingAllocator.cpp of torch 2.6)."""
+    if finding.code == "caching-disabled" and subject.allocator == "async":
+        return refuted(finding)._replace(status="note")
+    return None
 
 
 def split_remedy(message: str) -> tuple[str, str]:

@@ -301,6 +301,21 @@ def test_what_a_launch_says_of_conf_and_devices_is_a_fault(finding, faults):
 
 
 @pytest.mark.parametrize(
+    ("allocator", "status", "whole"),
+    [
+        ("async", "note", "proved"),
+        ("native", "disproved", "disproved"),
+        ("expandable", "disproved", "disproved"),
+    ],
+)
+def test_caching_turned_off_is_a_fault_only_where_the_allocator_heeds_it(allocator, status, whole):
+    findings = (Finding("warn", "caching-disabled", None, "caching is off: unset it"),)
+    proofs = prove_settings(subject(allocator, findings=findings))
+    assert {proof.name: proof.status for proof in proofs}["settings (caching-disabled)"] == status
+    assert verdict(proofs) == whole
+
+
+@pytest.mark.parametrize(
     ("value", "machine", "status"),
     [
         ("0", "gpu-no-driver", "not provable"),

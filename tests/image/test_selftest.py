@@ -93,7 +93,7 @@ SEEDS = [
     ),
     Seed(
         "caching turned off",
-        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0", "TORCH_POOL_ALLOCATOR": "native"},
         "settings (caching-disabled)",
         "unset it",
     ),
