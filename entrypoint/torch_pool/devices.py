@@ -97,6 +97,13 @@ def choose(
     return _export(pick, environ, gpus or ())
 
 
+def hold_earlier(visible: str, gpus: "Sequence[Gpu] | None", lock_dir: str) -> tuple[Finding, ...]:
+    """Lock what a launch around this one picked, unless it is held, as it is where that launch locked it."""
+    spec = Devices(listed=tuple(visible.split(",")))
+    pick = _pick_blindly(spec) if gpus is None else _pick(spec, gpus)
+    return tuple(finding for finding in _hold(pick, lock_dir).findings if finding.code != "gpu-held")
+
+
 def find_manager(environ: "Mapping[str, str]", command: "Sequence[str]") -> str | None:
     """Who gives the processes of this command their GPUs, such as torchrun, Slurm or Ray; None for nobody."""
     in_shell = len(command) > 2 and command[1].startswith("-") and command[1].endswith("c")

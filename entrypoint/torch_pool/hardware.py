@@ -1,7 +1,7 @@
 """What the GPUs of this container mean for a launch: policy, devices, and the fallback of the allocator."""
 
 from torch_pool.conf import CONF_BY_ALLOCATOR
-from torch_pool.devices import ORDER, choose, parse_spec
+from torch_pool.devices import ORDER, choose, hold_earlier, parse_spec
 from torch_pool.finding import Finding
 from torch_pool.gpu import enforce, find_fault, inspect, judge_nvml, pool_fallback, with_probe
 from torch_pool.launch import CONF
@@ -43,16 +43,17 @@ def fit(
     profile = resolution.profile
     access = inspect({**environ, **picked}, cuda_major=cuda_major(resolution.torch_version))
     spec = parse_spec(asked.devices, profile.devices.choose) if asked.devices else profile.devices
-    gpus, silence = _list_gpus(access, spec, environ)
+    gpus, silence = _list_gpus(access, spec, {**environ, **picked} if asked.lock_dir else environ)
     choice = choose(spec, {**environ, **picked}, gpus, command, asked.lock_dir)
     devices = _settings(choice, picked, "TORCH_POOL_DEVICES" if asked.devices else resolution.source)
+    held = _check_locks(asked.lock_dir, gpus, devices, picked.get(VARIABLE)) if asked.lock_dir else ()
     environ = {**environ, **{setting.name: setting.value for setting in devices}}
     if profile.gpu == "required" or (asked.strict and profile.gpu != "none"):
         access = with_probe(access, environ)
     fault = find_fault(access)
     conf, pools = _fall_back(resolution, access, environ)
     # Together, because several of them may have seen that the user hides every GPU.
-    findings = (*((fault,) if fault else ()), *silence, *choice.findings, *pools)
+    findings = (*((fault,) if fault else ()), *silence, *choice.findings, *held, *pools)
     left_alone = () if devices else (Finding("note", "devices", VARIABLE, f"devices: {choice.reason}"),)
     return Fit(devices, conf, (*enforce(findings, profile.gpu), *left_alone))
 
@@ -81,6 +82,22 @@ def _list_gpus(
     if isinstance(inventory, Failure):
         return unnamed_gpus(access.nodes) or None, judge_nvml(inventory)
     return inventory.gpus, ()
+
+
+def _check_locks(
+    lock_dir: str, gpus: "Sequence[Gpu] | None", devices: tuple[Setting, ...], earlier: str | None
+) -> tuple[Finding, ...]:
+    if gpus is not None and not gpus:
+        return ()
+    if earlier:
+        return hold_earlier(earlier, gpus, lock_dir)
+    if devices:
+        return ()
+    message = (
+        f"TORCH_POOL_LOCK_DIR={lock_dir!r} holds no GPU, because this launch picks none; "
+        "set TORCH_POOL_DEVICES=1, or take the directory out"
+    )
+    return (Finding("warn", "lock-idle", "TORCH_POOL_LOCK_DIR", message),)
 
 
 def _settings(choice: "Choice", picked: "Mapping[str, str]", source: str) -> tuple[Setting, ...]:

@@ -74,7 +74,9 @@ def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *,
     asked = asked if hold else asked._replace(lock_dir=None)
     chosen = choose_profile(asked.profile, profile_from_values(baked.PROFILE))
     resolution = resolve(given, asked, chosen, image_torch_version() or DEFAULT_TORCH)
-    earlier = read_earlier(environ).made
+    # Where GPUs are locked, a pick that was copied from elsewhere would be one without a lock.
+    believed = not asked.lock_dir or is_of_this_container(environ)
+    earlier = read_earlier(environ).made if believed else {}
     picked = {name: earlier[name] for name in (VARIABLE, ORDER) if name in earlier}
     fitted = fit(resolution, asked, given, argv, picked=picked)
     home = settle_home(given, os.getuid())

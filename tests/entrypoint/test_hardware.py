@@ -91,6 +91,11 @@ def test_a_user_who_hides_every_gpu_is_told_once(on):
     assert [finding.code for finding in fitted.findings].count("gpu-hidden") == 1
 
 
+def test_a_lock_directory_without_a_pick_is_worth_a_warning(on, tmp_path):
+    fitted = on(probed(pools=True), asked=Settings(lock_dir=str(tmp_path)))
+    assert ("warn", "lock-idle") in [(finding.severity, finding.code) for finding in fitted.findings]
+
+
 def test_devices_that_are_picked_are_settings_with_the_source_of_the_wish(on):
     fitted = on(probed(pools=True), asked=Settings(devices="1"))
     assert [setting[:3] for setting in fitted.devices] == [

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_pool.devices import choose
+from torch_pool.devices import choose, hold_earlier
 from torch_pool.lock import claim
 from torch_pool.nvml import Gpu
 from torch_pool.profile import Devices
@@ -135,6 +135,25 @@ def test_a_pick_skips_what_another_container_holds(tmp_path, held):
     held(["GPU-0"], 1)
     choice = choose(Devices(pick=2), {}, GPUS, ["python"], str(tmp_path))
     assert choice[:3] == ("1,2", "PCI_BUS_ID", f"the first, held in {tmp_path}")
+
+
+def test_an_earlier_pick_that_nobody_holds_is_locked(tmp_path, held):
+    before = descriptors()
+    assert hold_earlier("1", GPUS, str(tmp_path)) == ()
+    assert len(descriptors() - before) == 1
+    assert held(["GPU-1"], 1) == ()
+
+
+def test_an_earlier_pick_that_is_held_stays(tmp_path, held):
+    """The launch around this one holds it; a Python program closes the descriptor for what it starts."""
+    held(["GPU-1"], 1)
+    before = descriptors()
+    assert hold_earlier("1", GPUS, str(tmp_path)) == ()
+    assert descriptors() == before
+
+
+def test_an_earlier_pick_that_cannot_be_locked_is_refused(tmp_path):
+    assert [f.code for f in hold_earlier("1", GPUS, str(tmp_path / "absent"))] == ["lock-failed"]
 
 
 def test_a_pick_is_refused_when_other_containers_hold_too_many(tmp_path, held):

@@ -330,6 +330,13 @@ def test_an_earlier_pick_stays_in_a_launch_in_a_launch(image, env):
     assert {name: started[name] for name in made} == made
 
 
+@needs_no_gpu
+def test_where_gpus_are_locked_a_pick_from_another_container_is_none(image, env, tmp_path):
+    made = {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    copied = {**env, **made, "TORCH_POOL_LAUNCHED": record("shared", made)}
+    assert set(made).isdisjoint(environ_of(image, {**copied, "TORCH_POOL_LOCK_DIR": str(tmp_path)}))
+
+
 @pytest.mark.parametrize("value", ["", "2"])
 def test_a_scheduler_that_changes_the_devices_after_the_start_is_not_corrected(image, env, value):
     """Case C31: what a launch set once, nothing of ours sets again in a worker."""
