@@ -119,6 +119,12 @@ def test_the_cap_is_proved_by_the_hooks_own_word(cap, status):
     assert prove(report, subject=SUBJECT._replace(memory="0.5"))["cap"].status == status
 
 
+def test_a_cap_is_disproved_where_a_launch_has_the_hook_turned_off():
+    off = SUBJECT._replace(memory="0.5", environ={"TORCH_POOL_HOOK": "0"})
+    proof = prove(told(cuda={"cap": CAP}), subject=off)["cap"]
+    assert (proof.status, proof.remedy) == ("disproved", "unset TORCH_POOL_HOOK")
+
+
 def test_the_programs_output_goes_to_stderr(capfd):
     ran = run([sys.executable, "-c", "print('hello'); raise SystemExit(3)"], {"PATH": "/bin"})
     assert (ran.status, ran.told) == (3, ())
