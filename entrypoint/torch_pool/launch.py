@@ -206,17 +206,18 @@ def _escape(value: str) -> str:
 def inherited_environment() -> dict[str, str]:
     """The environment as the container runtime gave it.
 
-    In the C locale Python puts LC_CTYPE into its own environment (PEP 538); the command must not inherit it.
+    In the C locale Python sets LC_CTYPE in its own environment (PEP 538); the command must not inherit that.
     """
     environ = dict(os.environ)
-    if "LC_CTYPE" in environ and not (environ.get("LC_ALL") or environ.get("LANG")):
+    if "LC_CTYPE" in environ:
         try:
             with open("/proc/self/environ", "rb") as file:
-                given = b"\0" + file.read()
+                given = [pair[9:] for pair in file.read().split(b"\0") if pair.startswith(b"LC_CTYPE=")]
         except OSError:
             return environ
-        if b"\0LC_CTYPE=" not in given:
-            del environ["LC_CTYPE"]
+        del environ["LC_CTYPE"]
+        if given:
+            environ["LC_CTYPE"] = os.fsdecode(given[0])
     return environ
 
 

@@ -80,8 +80,22 @@ def test_the_environment_gains_no_locale(image, env):
     assert set(started.environ) - {"PWD"} == {*env, "TERM", "TORCH_POOL_LAUNCHED"} - {"PWD"}
 
 
-def test_a_locale_that_the_user_set_is_kept(image, env):
-    assert launched(image, {**env, "LC_CTYPE": "C.UTF-8"}).environ["LC_CTYPE"] == "C.UTF-8"
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_CTYPE": "C.UTF-8"},
+        {"LC_CTYPE": "C"},
+        {"LC_CTYPE": ""},
+        {"LANG": "C"},
+        {"LANG": "C", "LC_ALL": ""},
+    ],
+)
+def test_the_locale_is_as_the_user_set_it(image, env, locale):
+    """Python itself turns the C locale into LC_CTYPE=C.UTF-8."""
+    started = launched(image, {**env, **locale}).environ
+    assert {
+        name: value for name, value in started.items() if name in ("LANG", "LC_ALL", "LC_CTYPE")
+    } == locale
 
 
 def test_library_paths_are_passed_on_as_they_are(image, env):
