@@ -79,7 +79,7 @@ def make_plan(argv: "Sequence[str]", environ: dict[str, str], baked: "Baked", *,
     earlier = read_earlier(environ).made if believed else {}
     picked = {name: earlier[name] for name in (VARIABLE, ORDER) if name in earlier}
     fitted = fit(resolution, asked, given, argv, picked=picked)
-    home = settle_home(given, os.getuid())
+    home = settle_home({**chosen.profile.env, **given}, os.getuid())
     conf, *others = resolution.settings
     settings = (fitted.conf or conf, *others, *fitted.devices, *home.settings)
     backend = "native" if fitted.conf else resolution.verdict.backend

@@ -56,6 +56,8 @@ _NOT_IN_ENV = {
     "PYTORCH_ALLOC_CONF": "write it as 'allocator'",
     "CUDA_VISIBLE_DEVICES": "write it as 'devices'",
     "CUDA_DEVICE_ORDER": "the launch sets it together with the devices it picks",
+    "HOME": "the launch finds one that can be written; the user may set it",
+    "PATH": "a profile does not change which programs are found",
     "LD_LIBRARY_PATH": "a profile does not change which libraries are found",
     "LD_PRELOAD": "a profile does not change which libraries are found",
 }

@@ -61,7 +61,7 @@ def resolve(
         *settings.findings,
         *_disagreements(conf, verdict, settings, chosen),
         *(finding._replace(key=CONF, message=_name_conf(finding, conf)) for finding in verdict.findings),
-        *judge_environment({**given, CONF: conf.value}, torch_version),
+        *judge_environment({**chosen.profile.env, **given, CONF: conf.value}, torch_version),
     ]
     return Resolution(
         chosen.profile,

@@ -130,6 +130,14 @@ def test_a_mounted_profile_is_applied(image, env, tmp_path):
     assert {name: image.started().environ[name] for name in (CONF, "A")} == {CONF: EXPANDABLE, "A": "b"}
 
 
+def test_what_a_profile_sets_stands_against_our_own_defaults(image, env, tmp_path):
+    text = "summary: x\nextends: infer\nenv: {HF_HOME: /data/hf, TRITON_CACHE_DIR: /data/triton}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    given = {**env, "HOME": "/no/such/home", "TORCH_POOL_PROFILE": str(tmp_path / "mine.yaml")}
+    started = environ_of(image, given)
+    assert (started["HF_HOME"], started["TRITON_CACHE_DIR"]) == ("/data/hf", "/data/triton")
+
+
 def test_a_mistake_in_a_mounted_profile_is_refused_with_its_line(image, env, tmp_path):
     (tmp_path / "mine.yaml").write_text("summary: Mine\nextends: infer\ngpu: no\n")
     result = image.run("echo", "X", env={**env, "TORCH_POOL_PROFILE": "mine.yaml"}, cwd=tmp_path)

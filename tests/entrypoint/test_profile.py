@@ -204,6 +204,8 @@ def test_no_value_of_a_profile_can_become_code(tmp_path):
             "expected {count: 1} for a number of GPUs, or [0]",
         ),
         (f"{MINIMAL}devices: some\n", "mine.yaml:3: found 'some', expected all, {count: 1"),
+        (f"{MINIMAL}env: {{HOME: /data}}\n", "mine.yaml:3: HOME does not belong in 'env'"),
+        (f"{MINIMAL}env: {{PATH: /data}}\n", "mine.yaml:3: PATH does not belong in 'env'"),
         (f"{MINIMAL}devices: []\n", "expected all, {count: 1"),
         (f"{MINIMAL}devices: [0, 0]\n", "mine.yaml:3: found"),
         (f"{MINIMAL}devices: [GPU-a0, GPU-a00]\n", "expected each device once"),
