@@ -57,11 +57,11 @@ def report_refusal(refusal: "Refusal", log: str | None, termination_log: str = T
         say(f"{mark('refused')}: {refusal}")
     try:
         descriptor = os.open(termination_log, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(f"torch-pool: {refusal}\n")
     except OSError:
-        # Outside Kubernetes there is none.
+        # Outside Kubernetes there is none, and a full one must not hide the refusal.
         return
-    with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
-        file.write(f"torch-pool: {refusal}\n")
 
 
 def write_line(text: str) -> None:

@@ -444,6 +444,12 @@ def test_a_refusal_is_also_written_where_kubernetes_looks(tmp_path, capfd):
     assert capfd.readouterr().err == "torch-pool: refused: what happened\n"
 
 
+@pytest.mark.parametrize("log", ["/dev/full", "/proc/self", "/proc/self/mem"])
+def test_a_termination_log_that_cannot_be_written_is_no_trouble(log, capfd):
+    report_refusal(Refusal("what happened"), "text", log)
+    assert capfd.readouterr().err == "torch-pool: refused: what happened\n"
+
+
 def test_no_termination_log_is_made_and_no_link_followed(tmp_path):
     report_refusal(Refusal("x"), "text", str(tmp_path / "none"))
     (tmp_path / "target").write_text("kept")
