@@ -67,7 +67,7 @@ def launch(argv: list[str], environ: dict[str, str], baked: "Baked") -> int:
         environ = plain_environment(environ, baked)
         say(f"profile {baked.PROFILE['name']}: {CONF}={baked.CONF}")
         if baked.PROFILE["gpu"] == "wanted":
-            say(f"{mark('warning')}: {_NO_GPU}")
+            say(_NO_GPU, "warning")
         return execute(argv, environ)
     from torch_pool.preparation import prepare  # noqa: PLC0415 - the plain path does not need it
 
@@ -256,13 +256,19 @@ def candidates(command: str, search_path: str) -> list[str]:
     )
 
 
-def say(message: str) -> None:
+def say(message: str, kind: str = "") -> None:
     """One line on stderr, written at once: exec would lose what is buffered."""
+    start = f"torch-pool: {mark(kind)}: " if kind else "torch-pool: "
     try:
-        os.write(2, f"torch-pool: {message}\n".encode(errors="surrogateescape"))
+        os.write(2, f"{start}{one_line(message)}\n".encode())
     except OSError:
         # A closed or full stderr must not keep the command from starting.
         return
+
+
+def one_line(text: str) -> str:
+    r"""The text with \n for a line end and so on: no value can forge a line of ours or steer a terminal."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def mark(word: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 
-from torch_pool.launch import CONF, mark, say
+from torch_pool.launch import CONF, one_line, say
 from torch_pool.record import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def report(plan: "Plan", *, is_news: bool) -> None:
         say(format_line(plan))
     for finding in plan.findings:
         if finding.severity == "warn" and is_news:
-            say(f"{mark('warning')}: {finding.message}")
+            say(finding.message, "warning")
 
 
 def format_line(plan: "Plan") -> str:
@@ -54,11 +54,11 @@ def report_refusal(refusal: "Refusal", log: str | None, termination_log: str = T
 
         write_line(json.dumps({"torch_pool": FORMAT, "refused": str(refusal), "status": refusal.status}))
     else:
-        say(f"{mark('refused')}: {refusal}")
+        say(str(refusal), "refused")
     try:
         descriptor = os.open(termination_log, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(f"torch-pool: {refusal}\n")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"torch-pool: {one_line(str(refusal))}\n")
     except OSError:
         # Outside Kubernetes there is none, and a full one must not hide the refusal.
         return

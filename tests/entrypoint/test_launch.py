@@ -175,6 +175,18 @@ def test_torch_pool_is_a_command_of_the_image(image, env):
     )
 
 
+@pytest.mark.parametrize(
+    "hostile", ["a\nFAKE", "a\rFAKE", "\033[2J", "\x9b2J", "\u2028FAKE", "\udcff"], ids=ascii
+)
+def test_no_value_makes_a_line_or_steers_the_terminal(image, env, hostile):
+    """A name is shown where it is set for a uid without one, and a conf wherever the user gave it."""
+    result = image.run("true", env={**env, "PYTORCH_CUDA_ALLOC_CONF": f"backend:{hostile}"})
+    assert result.returncode == 78
+    (line,) = result.stderr.decode().splitlines()
+    assert line.startswith("torch-pool: refused: ")
+    assert line.isprintable()
+
+
 # Commands that do not start
 
 
