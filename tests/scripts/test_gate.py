@@ -18,7 +18,7 @@ from tests.scripts.passing import (
     selftest,
 )
 
-SELFTEST = "settings, environment, torch, backend proved, nothing disproved"
+SELFTEST = "proved without a GPU"
 NATIVE = PROFILE._replace(allocator={"expandable_segments": "True"})
 SMALL_BASE = replace(READY_BASE, unpacked_bytes=5_000_100_000)
 ANY_BASE = replace(READY_BASE, base=replace(READY_BASE.base, torch="", cuda="", budget_mb=None))
