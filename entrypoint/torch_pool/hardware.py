@@ -53,7 +53,7 @@ def fit(
     fault = find_fault(access)
     conf, pools = _fall_back(resolution, access, environ)
     # Together, because several of them may have seen that the user hides every GPU.
-    findings = (*((fault,) if fault else ()), *silence, *choice.findings, *held, *pools)
+    findings = (*((fault,) if fault else ()), *silence, *_wished(choice, asked), *held, *pools)
     left_alone = () if devices else (Finding("note", "devices", VARIABLE, f"devices: {choice.reason}"),)
     return Fit(devices, conf, (*enforce(findings, profile.gpu), *left_alone))
 
@@ -82,6 +82,16 @@ def _list_gpus(
     if isinstance(inventory, Failure):
         return unnamed_gpus(access.nodes) or None, judge_nvml(inventory)
     return inventory.gpus, ()
+
+
+def _wished(choice: "Choice", asked: "Settings") -> tuple[Finding, ...]:
+    """What there is to say of the choice; a profile's pick that a manager overrules is no warning."""
+    return tuple(
+        finding._replace(severity="note")
+        if finding.code == "devices-left-alone" and not asked.devices
+        else finding
+        for finding in choice.findings
+    )
 
 
 def _check_locks(

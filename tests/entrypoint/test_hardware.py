@@ -5,7 +5,7 @@ from torch_pool.driver import Device, Probe
 from torch_pool.gpu import Access
 from torch_pool.hardware import fit
 from torch_pool.launch import CONF
-from torch_pool.profile import Profile
+from torch_pool.profile import Devices, Profile
 from torch_pool.resolution import Chosen, Setting, resolve
 from torch_pool.settings import Settings
 
@@ -89,6 +89,14 @@ def test_a_user_who_hides_every_gpu_is_told_once(on):
     )
     fitted = on(hidden, {"CUDA_VISIBLE_DEVICES": ""})
     assert [finding.code for finding in fitted.findings].count("gpu-hidden") == 1
+
+
+@pytest.mark.parametrize(("devices", "severity"), [(None, "note"), ("1", "warn")])
+def test_devices_under_a_manager_are_worth_a_warning_only_where_the_user_asked(on, devices, severity):
+    """A warning would stop `torchrun` under strict for what the profile alone wants."""
+    picking = PROFILE._replace(devices=Devices(pick=1))
+    fitted = on(probed(pools=True), {"LOCAL_RANK": "0"}, Settings(devices=devices), picking)
+    assert [f.severity for f in fitted.findings if f.code == "devices-left-alone"] == [severity]
 
 
 def test_a_lock_directory_without_a_pick_is_worth_a_warning(on, tmp_path):
