@@ -23,6 +23,8 @@ _ENVIRONMENTS = {
     "TORCHELASTIC_RUN_ID": "torchrun",
     "ACCELERATE_MIXED_PRECISION": "accelerate",
     "SLURM_JOB_ID": "Slurm",
+    "SLURM_PROCID": "Slurm",
+    "OMPI_COMM_WORLD_RANK": "Open MPI",
     "RAY_JOB_ID": "Ray",
     "RAY_ADDRESS": "Ray",
     "RAY_CLUSTER_NAME": "Ray",

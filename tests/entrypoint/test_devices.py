@@ -165,6 +165,8 @@ def test_where_only_the_number_of_gpus_is_known_indices_are_checked_and_uuids_be
         (["uv", "run", "torchrun", "t.py"], {}, "torchrun"),
         (["bash", "-lc", "cd /w && exec torchrun t.py"], {}, "torchrun"),
         (["python", "t.py"], {"SLURM_JOB_ID": "7"}, "Slurm"),
+        (["python", "t.py"], {"SLURM_PROCID": "0"}, "Slurm"),
+        (["python", "t.py"], {"OMPI_COMM_WORLD_RANK": "0"}, "Open MPI"),
         (["python", "t.py"], {"RAY_JOB_ID": "1"}, "Ray"),
         (["python", "t.py"], {"LOCAL_RANK": "0"}, "a process launcher (LOCAL_RANK is set)"),
         (["python", "t.py", "torchrun"], {}, None),
