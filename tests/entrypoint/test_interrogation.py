@@ -10,7 +10,7 @@ import json, os, sys
 def tell(question, **values):
     line = json.dumps({"question": question, "seconds": 0.5, **values})
     os.write(int(sys.argv[1]), (line + "\\n").encode())
-print("noise on stdout")
+print("noise on stdout", flush=True)
 for question in sys.argv[2:]:
     if question == "crash":
         os.abort()
