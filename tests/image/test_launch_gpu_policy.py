@@ -196,8 +196,10 @@ def test_the_shared_profile_picks_the_gpu_with_the_most_free_memory(run, gpus):
 @pytest.mark.parametrize("command", ["torchrun", "accelerate", "deepspeed"])
 def test_nothing_is_picked_for_a_program_that_gives_its_processes_their_gpus(run, gpus, command):
     expects = [f"warning: the devices asked for are not applied: {command} gives its processes their GPUs"]
-    script = f'echo "${{CUDA_VISIBLE_DEVICES-unset}}"; true || {command}'
-    assert run("shared", "sh", "-c", script, **gpus(2), expects=expects).stdout == "unset\n"
+    script = ["sh", "-c", f'echo "${{CUDA_VISIBLE_DEVICES-unset}}"; true || {command}']
+    assert run("shared", *script, **gpus(2)).stdout == "unset\n"
+    asked = with_environment(gpus(2), TORCH_POOL_DEVICES="1")
+    assert run("shared", *script, **asked, expects=expects).stdout == "unset\n"
 
 
 def test_containers_that_share_a_lock_directory_pick_different_gpus(run, started, gpus, tmp_path):
