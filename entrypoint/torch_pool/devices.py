@@ -154,7 +154,18 @@ def _pick_blindly(spec: Devices) -> _Pick:
 
 def _pick(spec: Devices, gpus: "Sequence[Gpu]") -> _Pick:
     candidates = tuple(candidate for gpu in gpus for candidate in _candidates(gpu))
-    return _pick_listed(spec.listed, candidates) if spec.listed else _pick_count(spec, candidates)
+    lost = _lost(gpus, others=bool(candidates))
+    if lost and not candidates:
+        return _Pick((), 0, "no GPU answers", lost)
+    pick = _pick_listed(spec.listed, candidates) if spec.listed else _pick_count(spec, candidates)
+    return pick._replace(findings=(*lost, *pick.findings))
+
+
+def _lost(gpus: "Sequence[Gpu]", *, others: bool) -> tuple[Finding, ...]:
+    """Which GPUs NVML cannot use and why; a missing GPU, which the policy grades, only without `others`."""
+    faults = ", ".join(f"{gpu.nvml_index} ({gpu.fault})" for gpu in gpus if gpu.fault)
+    message = f"of the GPUs (numbered from 0) NVML gives up {faults}; have the host reset or replace them"
+    return (Finding("warn", "devices-lost" if others else "gpu-lost", _SPEC, message),) if faults else ()
 
 
 def _candidates(gpu: "Gpu") -> tuple[Candidate, ...]:
@@ -193,7 +204,11 @@ def _find(word: str, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]
 
 def _pick_count(spec: Devices, candidates: tuple[Candidate, ...]) -> _Pick:
     asked = spec.pick or 0
-    if spec.choose == "most-free" and all(candidate.free_bytes is None for candidate in candidates):
+    if (
+        candidates
+        and spec.choose == "most-free"
+        and all(candidate.free_bytes is None for candidate in candidates)
+    ):
         return _Pick(candidates, min(asked, len(candidates)), "the first", _free_memory_unknown())
     ordered, reason = candidates, "the first"
     if spec.choose == "most-free":

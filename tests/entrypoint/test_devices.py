@@ -118,6 +118,20 @@ def test_a_lost_gpu_is_not_picked_and_makes_indices_unsafe():
     assert choose(ONE_FREE, {}, gpus, SERVE)[:2] == (B, None)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "visible", "code"),
+    [
+        ((Gpu(0, fault="GPU is lost"),), None, "gpu-lost"),
+        ((Gpu(0, fault="GPU is lost"), TWO[1]), B, "devices-lost"),
+    ],
+)
+@pytest.mark.parametrize("spec", [ONE_FREE, Devices(pick=1)])
+def test_a_lost_gpu_is_named_with_its_fault(gpus, visible, code, spec):
+    choice = choose(spec, {}, gpus, SERVE)
+    assert (choice.visible, codes(choice)) == (visible, [("warn", code)])
+    assert "0 (GPU is lost)" in choice.findings[0].message
+
+
 def test_a_device_order_of_the_users_own_is_kept_by_picking_uuids():
     assert choose(ONE_FREE, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, TWO, SERVE)[:2] == (B, None)
 
