@@ -46,9 +46,16 @@ def run_hooks(environ: "Mapping[str, str]", directory: str = HOOKS) -> None:
         if os.access(path, os.X_OK):
             status = _run(path, environ)
             if status != 0:
-                raise Refusal(
-                    f"hook {path} failed with status {status}; mend it, or take it out of {directory}"
-                )
+                raise Refusal(f"hook {path} {_ending(status)}; mend it, or take it out of {directory}")
+
+
+def _ending(status: int) -> str:
+    from signal import Signals  # noqa: PLC0415 - only a failure pays for it
+
+    if status > 0:
+        return f"failed with status {status}"
+    known = -status in {*Signals}
+    return f"was ended by signal {-status}" + (f" ({Signals(-status).name})" if known else "")
 
 
 def _run(path: str, environ: "Mapping[str, str]") -> int:
