@@ -15,7 +15,6 @@ from torch_pool.launch import (
     holds_programs,
     is_absent,
     is_own,
-    is_writable,
     login_name,
     user_name,
 )
@@ -76,7 +75,7 @@ def _name_user(given: "Mapping[str, str]", name: str) -> list[Setting]:
 def _unusable(given: "Mapping[str, str]", home: str, user: str, uid: int) -> dict[str, str]:
     """The variables that must point elsewhere, and why; those of the user's only where they are HOME."""
     found = {}
-    if not is_writable(home):
+    if not _is_writable(home):
         # A HOME of the user's own stays; what programs would write there goes elsewhere.
         replaced = ("HOME",) if home in ("", "/", IMAGE_HOME) else ("HF_HOME", "MPLCONFIGDIR")
         found = dict.fromkeys(replaced, f"HOME={home} cannot be written")
@@ -90,7 +89,7 @@ def may_hold_code(path: str, uid: int) -> bool:
     """Whether nobody but this user can have written there, and files can be mapped as code."""
     absent = is_absent(path)
     place = os.path.dirname(path) if absent else path
-    return (absent or is_own(path, uid)) and is_writable(place) and holds_programs(place)
+    return (absent or is_own(path, uid)) and _is_writable(place) and holds_programs(place)
 
 
 def private_directory(parent: str, uid: int) -> str | None:
@@ -102,7 +101,7 @@ def private_directory(parent: str, uid: int) -> str | None:
     except OSError:
         return None
     is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o077
-    return path if is_private and is_writable(path) else None
+    return path if is_private and _is_writable(path) else None
 
 
 def make_directory(path: str) -> None:
@@ -111,6 +110,23 @@ def make_directory(path: str) -> None:
         os.mkdir(path, 0o700)
     except OSError:
         return
+
+
+def _is_writable(directory: str) -> bool:
+    """Write and remove a file: permission bits say nothing of read-only mounts, quotas and full disks."""
+    if not os.path.isabs(directory):
+        return False
+    # A name of chance: containers that share a home have the same process ids.
+    probe = os.path.join(directory, f".torch-pool-probe-{os.urandom(8).hex()}")
+    try:
+        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        try:
+            return os.write(descriptor, b"x") == 1
+        finally:
+            os.close(descriptor)
+            os.unlink(probe)
+    except OSError:
+        return False
 
 
 def _nowhere(unusable: "Mapping[str, object]") -> Finding:

@@ -110,9 +110,7 @@ def has_home(environ: dict[str, str]) -> bool:
     home = environ.get("HOME") or "/nonexistent"
     return (
         bool(named)
-        and all(
-            holds_programs(place) and is_writable(place) for place in (home, environ.get("TMPDIR") or TMP)
-        )
+        and all(holds_programs(place) and has_room(place) for place in (home, environ.get("TMPDIR") or TMP))
         and all(
             is_absent(cache) or is_own(cache, uid)
             for cache in code_caches(environ, home, user_name(environ, login, uid)).values()
@@ -158,21 +156,13 @@ def holds_programs(directory: str) -> bool:
     return os.access(directory, os.W_OK | os.X_OK) and not os.statvfs(directory).f_flag & os.ST_NOEXEC
 
 
-def is_writable(directory: str) -> bool:
-    """Write and remove a file: permission bits say nothing of read-only mounts, quotas and full disks."""
-    if not os.path.isabs(directory):
-        return False
-    # A name of chance: containers that share a home have the same process ids.
-    probe = os.path.join(directory, f".torch-pool-probe-{os.urandom(8).hex()}")
-    try:
-        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-        try:
-            return os.write(descriptor, b"x") == 1
-        finally:
-            os.close(descriptor)
-            os.unlink(probe)
-    except OSError:
-        return False
+def has_room(directory: str) -> bool:
+    """Whether the file system has blocks and inodes left, as far as it counts them.
+
+    No write test as in torch_pool.home: that would leave a new time on directories of the image.
+    """
+    left = os.statvfs(directory)
+    return left.f_bavail > 0 and (left.f_favail > 0 or left.f_files == 0)
 
 
 def login_name(uid: int, users: str = USERS) -> str | None:
