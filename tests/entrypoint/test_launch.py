@@ -310,6 +310,14 @@ launch.main(["true"], baked)
     assert set(with_us) - set(without) == {b"baked", b"torch_pool", b"torch_pool.launch"}
 
 
+@needs_no_gpu
+def test_a_plain_start_leaves_even_the_time_of_the_home_as_it_was(image, env):
+    """A file that is made and removed there would show as a change of the container's image."""
+    before = Path(env["HOME"]).stat()
+    assert image.run("true", env=env).returncode == 0
+    assert Path(env["HOME"]).stat().st_mtime_ns == before.st_mtime_ns
+
+
 def test_the_launch_works_from_files_that_nobody_can_write(image, env, tmp_path):
     """No .pyc is written at start: a read-only root is normal."""
     copy = tmp_path / "torch-pool"
