@@ -1,5 +1,7 @@
 """A profile: the settings of one kind of workload; compiled to Python literals, it needs no parsing."""
 
+from itertools import pairwise
+
 from torch_pool.record import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ def names_twice(listed: tuple[str, ...]) -> bool:
     """Whether two words can mean the same device: 0 and 00, or a UUID and the beginning of it."""
     # A comma ends an index, of which a beginning is another one; a UUID may be cut anywhere.
     words = sorted(f"{int(word)}," if word.isdigit() else word.lower() for word in listed)
-    return any(later.startswith(word) for word, later in zip(words, words[1:], strict=False))
+    return any(later.startswith(word) for word, later in pairwise(words))
 
 
 class Profile(NamedTuple):
