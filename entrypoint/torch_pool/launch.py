@@ -190,7 +190,8 @@ def record(profile: str, made: dict[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    return value.replace("%", "%25").replace(" ", "%20").replace("\n", "%0A")
+    # As in a query of a URL: %20 for each blank could make a long value too long for exec.
+    return value.replace("%", "%25").replace("+", "%2B").replace(" ", "+").replace("\n", "%0A")
 
 
 def inherited_environment() -> dict[str, str]:

@@ -64,4 +64,4 @@ def given_by_user(environ: "Mapping[str, str]", baked_conf: str) -> dict[str, st
 
 
 def _unescape(value: str) -> str:
-    return value.replace("%0A", "\n").replace("%20", " ").replace("%25", "%")
+    return value.replace("%0A", "\n").replace("+", " ").replace("%2B", "+").replace("%25", "%")

@@ -135,9 +135,16 @@ def test_what_the_image_or_a_launch_set_is_not_the_users(environ, given):
     assert given_by_user(environ, ASYNC) == given
 
 
-@pytest.mark.parametrize("value", ["", "a b", "50%", "%20", "a=b", "two\nlines", "ü", "\udcff"], ids=ascii)
+@pytest.mark.parametrize(
+    "value", ["", "a b", "50%", "%20", "a+b c", "%2B", "a=b", "two\nlines", "ü", "\udcff"], ids=ascii
+)
 def test_a_record_of_what_was_made_can_be_read_again(value):
     assert parse_record(record("nlp", {"A": value, "B": "2"})) == Earlier("nlp", {"A": value, "B": "2"})
+
+
+def test_blanks_make_a_record_no_longer():
+    """A value may be nearly as long as the kernel allows for one variable (128 KiB)."""
+    assert len(record("nlp", {"A": " " * 1000})) == len("nlp A=") + 1000
 
 
 def test_only_what_still_stands_counts_as_made():
