@@ -11,8 +11,8 @@ from torch_pool.record import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONTAINER = "container"
-"""In the record of a launch that ran hooks or locked GPUs: this_container()."""
+CONTAINER = "pid-1"
+"""In the record of a launch that ran hooks or locked GPUs: this_container(). No variable has such a name."""
 
 
 class Earlier(NamedTuple):

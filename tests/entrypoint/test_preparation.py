@@ -215,7 +215,7 @@ def test_without_the_images_env_the_profile_still_applies(image, env):
 @needs_root
 @pytest.mark.parametrize(
     ("record", "hooks"),
-    [("", "exit 1"), ("infer", "exit 1"), ("infer container=1", "exit 1"), ("", "echo hooked >&2")],
+    [("", "exit 1"), ("infer", "exit 1"), ("infer pid-1=1", "exit 1"), ("", "echo hooked >&2")],
 )
 def test_hooks_run_once_in_a_container_whatever_the_environment_says(image, env, tmp_path, record, hooks):
     hook = "/etc/torch-pool/launch.d/10-x"
