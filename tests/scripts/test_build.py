@@ -73,7 +73,10 @@ def test_a_name_in_env_that_nobody_reads_is_refused(checkout, program):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("BASE=cuda11.2-runtime", "BASE is cuda11.2-runtime (from the command line), no base and no reference"),
+        (
+            "BASE=cuda11.2-runtime",
+            "BASE is cuda11.2-runtime (from the command line), no base and no reference",
+        ),
         ("BASE=a b", "BASE is 'a b' (from the command line), no base and no reference"),
         (
             "BASE_REGISTRY=https://m.example",
