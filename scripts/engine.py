@@ -169,8 +169,8 @@ def parse_engine(client: str, info: str, errors: str, environ: Mapping[str, str]
         version=version,
         image_store=_IMAGE_STORE in (said.get("DriverStatus") or []),
         data=said.get("DockerRootDir") or "",
-        # Only of JSON: without it nothing is known of buildx either.
-        down=any(_DOWN.search(error) for error in said.get("ServerErrors") or []),
+        # Only with JSON: without it nothing is known of buildx either. Docker 28 says it on stderr alone.
+        down=bool(said) and any(_DOWN.search(line) for line in [*(said.get("ServerErrors") or []), *words]),
     )
 
 

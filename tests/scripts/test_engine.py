@@ -229,6 +229,20 @@ def test_what_docker_says_is_understood(info, errors, host, expected):
     assert parse_engine("docker", info, errors, {"DOCKER_HOST": host}) == expected
 
 
+@pytest.mark.parametrize(
+    ("info", "errors", "down"),
+    [
+        (json.dumps(DOWN), "", True),
+        # Docker 28 has no ServerErrors; it says so on stderr.
+        (json.dumps({"ServerErrors": None, "ClientInfo": UP["ClientInfo"]}), NO_SOCKET, True),
+        ("", NO_SOCKET, False),
+        (json.dumps(UP), "", False),
+    ],
+)
+def test_an_engine_that_is_only_not_running_is_told_from_a_client_that_is_broken(info, errors, down):
+    assert parse_engine("docker", info, errors, {}).down is down
+
+
 @pytest.fixture(autouse=True)
 def _machine_left_alone(monkeypatch, tmp_path):
     """However a test goes wrong, it cannot set up an engine on the machine that runs it."""
