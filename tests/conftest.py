@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -42,3 +43,11 @@ def program(tmp_path, monkeypatch):
         return Program(path)
 
     return put
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_python_has_them():
+    """torch-pool's command line restores the defaults for its process; in a test that process is pytest."""
+    yield
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
